@@ -1,0 +1,42 @@
+# The front door: `make help` lists what there is. Each target sets up what it needs.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-shell demo-down site plan test test-unit test-containers lint bench clean
+MAKEFLAGS += --no-print-directory
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
+
+demo: ## provision the simulated server [GROUP_SIZE=4]
+	@scripts/demo up $(GROUP_SIZE)
+
+demo-shell: ## log in to the simulated server [USER=alice]
+	@scripts/demo shell $(if $(filter command,$(firstword $(origin USER))),$(USER),alice)
+
+demo-down: ## remove the simulated server
+	@scripts/demo down
+
+site: ## provision real servers: INVENTORY=path
+	@scripts/site $(INVENTORY)
+
+plan: ## show what `make site` would change: INVENTORY=path
+	@scripts/site --plan $(INVENTORY)
+
+test: ## run every test: lint, unit, containers
+	@scripts/test all
+
+test-unit: ## run the unit tests
+	@scripts/test unit
+
+test-containers: ## run the container tests [SCENARIO=members]
+	@scripts/test containers $(SCENARIO)
+
+lint: ## ansible-lint, yamllint, ruff, mypy, shellcheck
+	@scripts/test lint
+
+bench: ## measure, side by side with the alternative
+	@scripts/bench
+
+clean: demo-down ## remove the simulated server, the environment and all caches
+	@rm -rf .venv .cache simulator/build

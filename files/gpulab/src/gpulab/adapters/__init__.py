@@ -1,0 +1,1 @@
+"""The outside world: NVML, files, mail, accounts. Imports nothing above it."""

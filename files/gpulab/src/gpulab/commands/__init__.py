@@ -1,0 +1,1 @@
+"""The commands people and cron type: argument parsing and printing."""

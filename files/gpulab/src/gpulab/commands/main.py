@@ -1,0 +1,55 @@
+"""`gpulab`: the admin's command; each subcommand is a module that is imported only when asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from ..errors import InputError
+from .cli import guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SUBCOMMANDS = {
+    "check-gpu": ("check_gpu", "compare bookings with what runs on the cards; mail who should know"),
+    "info": ("info", "show the cards as NVML sees them, or the reason why there are none"),
+    "ledger": ("ledger", "rewrite the hardware ledger and the card list"),
+    "members": ("members", "list the accounts that gpulab manages"),
+    "settings": ("settings", "print the settings in force, or check a file"),
+    "schedule-write": ("schedule_write", "change the booking sheet for the member who calls through sudo (internal)"),
+}
+"""Subcommand name: module in this package (it has `main(argv) -> int`), one line of help."""
+
+
+def usage() -> str:
+    """Return the help text."""
+    width = max(map(len, SUBCOMMANDS))
+    rows = [f"  {name:<{width}}  {summary}" for name, (_, summary) in SUBCOMMANDS.items()]
+    return "\n".join(["usage: gpulab SUBCOMMAND [--help] ...", "", *rows])
+
+
+def main(argv: Sequence[str]) -> int:
+    """Dispatch to a subcommand.
+
+    Raises:
+        InputError: there is no such subcommand.
+    """
+    if not argv or argv[0] in {"-h", "--help"}:
+        print(usage())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"gpulab {__version__}")
+        return 0
+    if argv[0] not in SUBCOMMANDS:
+        raise InputError(f"there is no subcommand {argv[0]!r}; `gpulab --help` lists them")
+    module = importlib.import_module(f"..{SUBCOMMANDS[argv[0]][0]}", __name__)
+    status: int = module.main(argv[1:])
+    return status
+
+
+def run() -> None:
+    """Entry point of the installed command."""
+    sys.exit(guarded("gpulab", main))

@@ -1,0 +1,42 @@
+"""Names and places that every part of gpulab agrees on; the roles use the same ones."""
+
+from __future__ import annotations
+
+from pathlib import PurePath, PurePosixPath
+
+MEMBERS_GROUP = "gpu-members"
+"""Unix group of every present member."""
+
+ADMINS_GROUP = "gpu-admins"
+"""Unix group of the members with `admin: true`."""
+
+SETTINGS_FILE = PurePosixPath("/etc/gpulab/gpulab.toml")
+SETTINGS_DIR = PurePosixPath("/etc/gpulab/conf.d")
+"""One file for each section, written by the role that owns it."""
+
+STATE_DIR = PurePosixPath("/var/lib/gpulab")
+PUBLIC_DIR = PurePosixPath("/home/admin")
+"""The folder every member can read: the booking sheet, the hardware ledger, the rules."""
+
+SHEET_FILE = PUBLIC_DIR / "gpu_schedule.csv"
+LEDGER_FILE = PUBLIC_DIR / "GPU_INFO.md"
+HANDBOOK_DIR = PUBLIC_DIR / "GPU_SCHEDULE"
+INVENTORY_FILE = HANDBOOK_DIR / "gpu_inventory.csv"
+
+BOOKING_STATE_DIR = STATE_DIR / "booking"
+CHECKS_STATE_DIR = STATE_DIR / "checks"
+LEDGER_STATE_DIR = STATE_DIR / "ledger"
+MEMBERS_STATE_DIR = STATE_DIR / "members"
+
+
+def under(root: PurePath, path: PurePosixPath) -> str:
+    """Place an absolute path below another root folder, as tests do.
+
+    Args:
+        root: the folder that stands for `/`.
+        path: an absolute path.
+
+    Returns:
+        The joined path as text; `path` itself when root is `/`.
+    """
+    return str(root / path.relative_to("/"))

@@ -1,0 +1,1 @@
+"""Pure functions over frozen dataclasses: no clock, no files, no NVML."""

@@ -1,0 +1,145 @@
+"""Booking cards: what `gpu-schedule` and leaving the lab do to the sheet, and what they read first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import names
+from ..adapters.files import read_regular
+from ..errors import InputError, NotPermittedError, UnsafeFileError
+from ..rules import booking as rules
+from ..rules import sheet as sheets
+from ..rules.schedule_request import ADD, CANCEL, Request
+from .sheet_store import NoSheetError, as_record, read_sheet, update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from ..rules.booking import Actor, Booking, Limits
+
+__all__ = ["NoSheetError", "apply", "end_all_bookings", "read_cards", "read_sheet"]
+
+_INVENTORY_LIMIT = 1 << 20
+
+
+def read_cards(root: Path = Path("/")) -> tuple[int, ...] | None:
+    """Read which cards the server has from its card list (`nvidia-smi --query-gpu=index,... --format=csv`).
+
+    Returns:
+        Card numbers; None when there is no list, or none that can be read: unknown is not "no cards".
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        data = read_regular(Path(names.under(root, names.INVENTORY_FILE)), limit=_INVENTORY_LIMIT)
+    except (FileNotFoundError, UnsafeFileError):
+        return None
+    cells = (line.split(",")[0].strip() for line in data.decode("utf-8", "replace").splitlines()[1:])
+    return tuple(int(cell) for cell in cells if cell.isascii() and cell.isdigit()) or None
+
+
+def apply(
+    request: Request,
+    actor: Actor,
+    *,
+    root: Path,
+    now: Callable[[], datetime],
+    limits: Limits,
+    is_member: Callable[[str], bool],
+) -> dict[int, Booking]:
+    """Do what somebody asks, or refuse and change nothing.
+
+    Args:
+        request: what is asked, already checked for form.
+        actor: who asks.
+        root: the folder that stands for `/`.
+        now: server time, naive.
+        limits: what one booking may ask for.
+        is_member: tells whether an account may have bookings.
+
+    Returns:
+        The rows added or changed, by line number.
+
+    Raises:
+        InputError: it cannot be done (TakenError: the card is booked by then).
+        NotPermittedError: it is not the actor's to do.
+        GpulabError: the sheet cannot be read or written.
+    """
+    cards = read_cards(root)
+    result: dict[int, Booking] = {}
+
+    def edit(sheet: sheets.Sheet) -> tuple[sheets.Sheet, dict[str, Any]]:
+        result.clear()
+        if request.action == ADD:
+            changed = _add(sheet, request, actor, now(), limits, cards, is_member)
+        else:
+            rule = rules.cancel if request.action == CANCEL else rules.done
+            changes = rule(sheet.by_line, request.task_name, actor, request.user, now=now())
+            changed = sheets.change(sheet, changes)
+        result.update(_touched(sheet, changed))
+        return changed, _entry(request.action, sheet, result)
+
+    update(edit, by=actor.name, root=root, now=now)
+    return dict(result)
+
+
+def _add(
+    sheet: sheets.Sheet,
+    request: Request,
+    actor: Actor,
+    now: datetime,
+    limits: Limits,
+    cards: tuple[int, ...] | None,
+    is_member: Callable[[str], bool],
+) -> sheets.Sheet:
+    user = request.user or actor.name
+    if user != actor.name and not actor.admin:
+        raise NotPermittedError(f"only an admin can book for others; --user {user} is not you, {actor.name}")
+    if not is_member(user):
+        raise InputError(f"{user} is no member of the lab (group {names.MEMBERS_GROUP}); say for whom with --user")
+    wish = rules.Wish(request.task_name, request.gpu_ids, request.begin(), request.hours)
+    rows = rules.add(sheet.bookings, wish, user, now=now, limits=limits, cards=cards)
+    return sheets.append(sheet, rows)
+
+
+def _touched(before: sheets.Sheet, after: sheets.Sheet) -> dict[int, Booking]:
+    known = {id(row.booking) for row in before.rows}
+    return {line: booking for line, booking in after.by_line.items() if id(booking) not in known}
+
+
+def _entry(action: str, before: sheets.Sheet, result: Mapping[int, Booking]) -> dict[str, Any]:
+    old = {} if action == ADD else before.by_line
+    rows = [{"before": as_record(old.get(line)), "after": as_record(after)} for line, after in result.items()]
+    return {"action": action, "rows": rows}
+
+
+def end_all_bookings(root: Path, user: str, by: str, now: Callable[[], datetime]) -> list[Booking]:
+    """End the bookings of a member who leaves: running ones now, later ones cancelled; past ones stay as they are.
+
+    Args:
+        root: the folder that stands for `/`.
+        user: who leaves.
+        by: who says so, for the record.
+        now: server time, naive.
+
+    Returns:
+        The rows as they are now; empty when there was nothing to end, or no sheet.
+
+    Raises:
+        GpulabError: the sheet cannot be read or written; nothing was changed.
+    """
+    result: dict[int, Booking] = {}
+
+    def edit(sheet: sheets.Sheet) -> tuple[sheets.Sheet, dict[str, Any]]:
+        result.clear()
+        result.update(rules.leave(sheet.by_line, user, now=now()))
+        return (sheets.change(sheet, result) if result else sheet), _entry("leave", sheet, result)
+
+    try:
+        update(edit, by=by, root=root, now=now)
+    except NoSheetError:
+        return []
+    return list(result.values())

@@ -1,0 +1,72 @@
+"""Judge inventory and machine before anything changes, and say what the run is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import names
+from ..rules.lab import Lab, parse_lab
+from ..rules.server import judge, parse_server
+from .members import read_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What the run will be about.
+
+    Attributes:
+        lab: the inventory's wishes, understood.
+        plan: lines for the admin, risky steps first.
+        warnings: what is worth knowing but stops nothing.
+    """
+
+    lab: Lab
+    plan: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def inspect(
+    variables: Mapping[str, Any], *, defined: Iterable[str], facts: Mapping[str, Any], root: Path = Path("/")
+) -> Preflight:
+    """Read the inventory and the machine; change nothing.
+
+    Args:
+        variables: the lab-wide variables that are set.
+        defined: names of all variables that look like lab-wide ones.
+        facts: Ansible's facts about the machine.
+        root: the folder that stands for `/`.
+
+    Raises:
+        InputError: the inventory or the machine cannot be used; one line with name, value and remedy.
+    """
+    lab = parse_lab(variables, defined=defined)
+    server = parse_server(facts)
+    warnings = judge(server)
+    return Preflight(lab=lab, plan=tuple(_plan(lab, server.system, root)), warnings=warnings)
+
+
+def _plan(lab: Lab, system: str, root: Path) -> list[str]:
+    registered = {entry.name: entry.state for entry in read_registry(root)}
+    known = {name for name, state in registered.items() if state == "present"}
+    leaving = sorted(member.name for member in lab.members if not member.present and member.name in known)
+    joining = sorted(member.name for member in lab.members if member.present and member.name not in known)
+    lines: list[str] = []
+    if leaving:
+        lines.append(f"RISK  {len(leaving)} leave: processes and bookings ended, account locked: {_some(leaving)}")
+    fresh = not Path(names.under(root, names.SETTINGS_FILE)).exists()
+    lines.append(f"server: {system}, {'new to gpulab' if fresh else 'already a gpulab server'}")
+    lines.append(f"tier: {lab.tier} ({lab.tier_reason})")
+    lines.append(f"members: {sum(member.present for member in lab.members)} present; in charge: {lab.admin}")
+    if joining:
+        lines.append(f"new members: {_some(joining)}")
+    return lines
+
+
+def _some(people: list[str], most: int = 8) -> str:
+    more = f" and {len(people) - most} more" if len(people) > most else ""
+    return ", ".join(people[:most]) + more

@@ -1,0 +1,165 @@
+"""The settings of the server: /etc/gpulab/gpulab.toml and conf.d beside it, written by the roles from the inventory."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import names
+from .adapters.files import read_regular
+from .errors import InputError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Who the lab is.
+
+    Attributes:
+        name: the lab's name, for pages and mail.
+        admin: account name of the person to ask; gets the mails meant for the admin.
+        language: `en` or `zh`: which language comes first on pages.
+        tier: `table`, `allocator` or `slurm`.
+    """
+
+    name: str = "GPU lab"
+    admin: str = "root"
+    language: str = "en"
+    tier: str = "table"
+
+
+@dataclass(frozen=True)
+class Booking:
+    """Rules of the booking sheet.
+
+    Attributes:
+        max_hours: the longest single booking, hours.
+        max_days_ahead: how far ahead a booking may start, days.
+        grace_minutes: how long ago a new booking may have started, minutes.
+    """
+
+    max_hours: float = 168.0
+    max_days_ahead: int = 60
+    grace_minutes: int = 10
+
+
+@dataclass(frozen=True)
+class Checks:
+    """When check_gpu speaks up.
+
+    Attributes:
+        soon_minutes: remind this long before a booking starts, minutes.
+        unused_minutes: a booking without any process of its owner this long after its start is unused, minutes.
+        overrun_minutes: a process may go on this long after its booking ended before it counts, minutes.
+        ignore_users: accounts whose processes never count as use without booking.
+    """
+
+    soon_minutes: int = 120
+    unused_minutes: int = 30
+    overrun_minutes: int = 10
+    ignore_users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings, with the defaults that hold when the file or a key is absent."""
+
+    lab: Lab = field(default_factory=Lab)
+    booking: Booking = field(default_factory=Booking)
+    checks: Checks = field(default_factory=Checks)
+
+
+def parse(document: Mapping[str, Any], *, source: str) -> Settings:
+    """Turn a TOML document into settings.
+
+    Args:
+        document: the parsed TOML.
+        source: the file's name, for messages.
+
+    Raises:
+        InputError: an unknown section or key, or a value of the wrong type.
+    """
+    sections: dict[str, Any] = {}
+    known = {item.name: item.default_factory for item in fields(Settings)}
+    for section, values in document.items():
+        if section not in known:
+            raise InputError(f"{source}: section [{section}] is unknown; expected one of {', '.join(known)}")
+        factory: Any = known[section]
+        default = factory()
+        if not isinstance(values, dict):
+            raise InputError(f"{source}: {section} must be a section, written [{section}]")
+        sections[section] = _section(default, values, source=f"{source}: [{section}]")
+    return Settings(**sections)
+
+
+def _section(default: Any, values: Mapping[str, Any], *, source: str) -> Any:
+    kinds = {item.name: type(getattr(default, item.name)) for item in fields(default)}
+    chosen: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in kinds:
+            raise InputError(f"{source} {key} is unknown; expected one of {', '.join(kinds)}")
+        if kinds[key] is tuple and isinstance(value, list) and all(isinstance(item, str) for item in value):
+            chosen[key] = tuple(value)
+        elif kinds[key] is float and type(value) in {int, float}:
+            chosen[key] = float(value)
+        elif type(value) is kinds[key] and kinds[key] is not tuple:
+            chosen[key] = value
+        else:
+            raise InputError(f"{source} {key} is {value!r}; expected {kinds[key].__name__}")
+    return type(default)(**chosen)
+
+
+def load_file(path: Path) -> Settings:
+    """Read one settings file.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        InputError: the file is not TOML or says something unknown.
+        UnsafeFileError: the file is a link or not an ordinary file.
+    """
+    return parse(_document(path), source=str(path))
+
+
+def load(root: Path = Path("/")) -> Settings:
+    """Read the settings below a root folder: the main file, then a file for each section in conf.d.
+
+    Returns:
+        The settings; defaults where no file says otherwise.
+
+    Raises:
+        InputError: a file is not TOML, says something unknown, or repeats a section of another.
+        UnsafeFileError: a file is a link or not an ordinary file.
+    """
+    document: dict[str, Any] = {}
+    main = Path(names.under(root, names.SETTINGS_FILE))
+    folder = Path(names.under(root, names.SETTINGS_DIR))
+    for path in [main, *sorted(folder.glob("*.toml"))]:
+        try:
+            found = _document(path)
+        except FileNotFoundError:
+            continue
+        parse(found, source=str(path))
+        for section in found:
+            if section in document:
+                raise InputError(f"{path}: section [{section}] stands in another settings file too; keep one")
+        document.update(found)
+    return parse(document, source=str(main))
+
+
+def _document(path: Path) -> dict[str, Any]:
+    text = read_regular(path, limit=_LIMIT).decode()
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: {error}") from error

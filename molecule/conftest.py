@@ -1,0 +1,77 @@
+"""Fixtures of all scenarios: the machines under test, and people who type commands on them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import subprocess
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+import testinfra
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from testinfra.backend.base import CommandResult
+    from testinfra.host import Host
+
+
+@functools.cache
+def _inventory() -> dict[str, dict[str, Any]]:
+    """Return host variables by host name, as Ansible itself reads the inventory."""
+    command = ["ansible-inventory", "--inventory", os.environ["MOLECULE_INVENTORY_FILE"], "--list"]
+    listing = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    hosts = listing["gpu_servers"]["hosts"]
+    return {name: listing["_meta"]["hostvars"].get(name, {}) for name in hosts}
+
+
+def _connect(name: str) -> Host:
+    """Reach a machine: by podman where it is a container, else through Ansible (a process for each command)."""
+    variables = _inventory()[name]
+    if variables.get("ansible_connection") == "containers.podman.podman":
+        container = variables["ansible_host"].replace("{{ inventory_hostname }}", name)
+        return testinfra.get_host(f"podman://{container}")
+    return testinfra.get_host(f"ansible://{name}", ansible_inventory=os.environ["MOLECULE_INVENTORY_FILE"])
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that asks for a host on every machine of the scenario."""
+    if "host" in metafunc.fixturenames:
+        metafunc.parametrize("host", sorted(_inventory()), indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def host(request: pytest.FixtureRequest) -> Host:
+    """Return the machine under test."""
+    return _connect(request.param)
+
+
+class Person(Protocol):
+    """Runs a command line in a fresh login session of a member."""
+
+    def __call__(self, user: str, command: str) -> CommandResult:
+        """Return exit status and output of the command."""
+
+
+@pytest.fixture(scope="module")
+def as_member(host: Host) -> Person:
+    """Return a function that types a command as a member, in a login shell."""
+
+    def run(user: str, command: str) -> CommandResult:
+        return host.run(f"runuser -l {user} -c {shlex.quote(command)}")
+
+    return run
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of the machine's journal beside a failed test."""
+    report = yield
+    machine = getattr(item, "funcargs", {}).get("host")
+    if report.when == "call" and report.failed and machine is not None:
+        journal = machine.run("journalctl --no-pager --lines=40")
+        report.sections.append((f"journal of {machine.backend.hostname}", journal.stdout))
+    return report

@@ -1,0 +1,110 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible module: judge inventory and machine before anything changes."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: lab_preflight
+short_description: Judge inventory and machine before anything changes
+version_added: "0.1.0"
+description:
+  - Reads the lab-wide variables strictly and the machine's facts, computes the tier, and refuses what it cannot
+    understand with one line that names the variable, its value and the remedy.
+  - Changes nothing.
+options:
+  variables:
+    description: The lab-wide variables that are set, by name; leave the mail password out.
+    type: dict
+    required: true
+  defined:
+    description: Names of all variables that look like lab-wide ones, to find typing errors.
+    type: list
+    elements: str
+    default: []
+  facts:
+    description: Facts of the machine, as the C(setup) module returns them.
+    type: dict
+    required: true
+attributes:
+  check_mode:
+    description: Runs the same in check mode.
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is no difference to show.
+    support: none
+  idempotent:
+    description: Never reports a change.
+    support: full
+author: [gpulab contributors]
+"""
+
+EXAMPLES = r"""
+- name: Judge the inventory and the machine
+  lab_preflight:
+    variables:
+      lab_admin: alice
+      lab_members:
+        - {name: alice, admin: true}
+        - {name: bob}
+    facts: "{{ ansible_facts }}"
+  register: result
+"""
+
+RETURN = r"""
+tier:
+  description: The tier that the inventory asks for.
+  returned: success
+  type: str
+  sample: table
+tier_reason:
+  description: Why this tier.
+  returned: success
+  type: str
+  sample: group_size is 4
+group_size:
+  description: How many people the rules are made for.
+  returned: success
+  type: int
+  sample: 4
+plan:
+  description: What the run is about, risky steps first.
+  returned: success
+  type: list
+  elements: str
+  sample: ["server: Debian 13, new to gpulab", "tier: table (group_size is 4)"]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpulab.errors import GpulabError
+from ansible.module_utils.gpulab.services import preflight
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "variables": {"type": "dict", "required": True},
+            "defined": {"type": "list", "elements": "str", "default": []},
+            "facts": {"type": "dict", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        found = preflight.inspect(
+            module.params["variables"], defined=module.params["defined"], facts=module.params["facts"]
+        )
+    except GpulabError as error:
+        module.fail_json(msg=str(error))
+    for warning in found.warnings:
+        module.warn(warning)
+    module.exit_json(
+        changed=False,
+        tier=found.lab.tier,
+        tier_reason=found.lab.tier_reason,
+        group_size=found.lab.group_size,
+        plan=list(found.plan),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""gpusim: the control command of the simulated NVIDIA driver."""

@@ -1,0 +1,51 @@
+"""The card tables (gpusim/data/*.csv): models, MIG profiles and compute instance profiles."""
+
+from __future__ import annotations
+
+import csv
+import importlib.resources
+from collections.abc import Iterable
+
+from .errors import GpusimError
+from .records import Record
+
+# nvmlDeviceArchitecture_t and nvmlBrandType_t of nvml.h
+_ARCHITECTURES = {"ampere": 7, "ada": 8, "hopper": 9}
+_BRANDS = {"nvidia": 14, "geforce": 5}
+_NVIDIA_VENDOR_ID = 0x10DE
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    text = (importlib.resources.files(__package__) / "data" / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def model_names() -> list[str]:
+    """Return the names that `gpusim init --cards` knows."""
+    return [row["id"] for row in _rows("cards.csv")]
+
+
+def model(name: str) -> Record:
+    """Return the model record of a card by its name.
+
+    Raises:
+        GpusimError: the tables have no such card.
+    """
+    for row in _rows("cards.csv"):
+        if row["id"] == name:
+            ids = {key: int(row[key], 16) << 16 | _NVIDIA_VENDOR_ID for key in ("device_id", "subsystem_id")}
+            numbers = {"architecture": _ARCHITECTURES[row["architecture"]], "brand": _BRANDS[row["brand"]]}
+            return Record("model", {**row, **ids, **numbers})
+    raise GpusimError(f'there is no card model "{name}"; known are {", ".join(model_names())}')
+
+
+def profiles(families: Iterable[str]) -> list[Record]:
+    """Return the GPU instance profiles of some MIG families and, when there are any, all compute instance profiles."""
+    wanted = set(families)
+    gpu = [Record("profile", _with_commas(row)) for row in _rows("mig-profiles.csv") if row["family"] in wanted]
+    compute = [Record("ciprofile", _with_commas(row)) for row in _rows("compute-profiles.csv")]
+    return gpu + compute if gpu else []
+
+
+def _with_commas(row: dict[str, str]) -> dict[str, str]:
+    return {**row, "starts": row["starts"].replace(" ", ",")}
