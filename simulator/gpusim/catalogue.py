@@ -1,4 +1,4 @@
-"""The card tables (gpusim/data/*.csv): models, MIG profiles and compute instance profiles."""
+"""What is kept as data (gpusim/data): card models, MIG profiles, compute instance profiles, exported names."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ _BRANDS = {"nvidia": 14, "geforce": 5}
 _NVIDIA_VENDOR_ID = 0x10DE
 
 
+def _lines(name: str) -> list[str]:
+    return (importlib.resources.files(__package__) / "data" / name).read_text(encoding="utf-8").splitlines()
+
+
 def _rows(name: str) -> list[dict[str, str]]:
-    text = (importlib.resources.files(__package__) / "data" / name).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
+    return list(csv.DictReader(_lines(name)))
+
+
+def symbols() -> list[str]:
+    """Return the names of all functions the library exports."""
+    return [line for line in _lines("symbols.txt") if not line.startswith("#")]
 
 
 def model_names() -> list[str]:

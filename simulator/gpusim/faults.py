@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import catalogue
 from .errors import GpusimError
 from .records import Machine, Record
 
@@ -45,14 +46,16 @@ def fail_call(machine: Machine, call: str, card: str, error: str) -> None:
 
     Args:
         machine: the machine to change.
-        call: name of the call as the client makes it, `nvmlDeviceGetMemoryInfo_v2`, or with a `*` at its end.
+        call: name of the call as the client makes it, `nvmlDeviceGetMemoryInfo_v2`, or the beginning of several names
+            and an asterisk, `nvmlDeviceGetMemoryInfo*`.
         card: index of the card or ANY_CARD.
         error: a word of ERRORS.
 
     Raises:
         GpusimError: the call or the card does not exist.
     """
-    if not call.startswith("nvml") or not call.removesuffix("*").isidentifier():
+    stem = call.removesuffix("*")
+    if not any(name == call or (stem != call and name.startswith(stem)) for name in catalogue.symbols()):
         raise GpusimError(f'"{call}" is not an NVML call; write for instance --call nvmlDeviceGetMemoryInfo_v2')
     if card != ANY_CARD:
         machine.card(int(card))

@@ -28,6 +28,7 @@ class Plan:
         seed: makes UUIDs and serial numbers; the same seed gives the same ones.
         caps: folder with the nvidia-caps nodes.
         inforom: file that keeps what a card remembers without power; empty for none.
+        devnodes: make device nodes and /proc/driver too, now and at every boot.
     """
 
     models: tuple[str, ...]
@@ -37,6 +38,7 @@ class Plan:
     seed: str = "gpusim"
     caps: str = "/dev/nvidia-caps"
     inforom: str = ""
+    devnodes: bool = False
 
 
 def parse_cards(text: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import boot, catalogue, devnodes, faults, hardware, power, processes, report, start, store
+from . import boot, catalogue, devnodes, faults, hardware, power, processes, records, report, start, store
 from .errors import GpusimError
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([MG])(?:iB)?")
@@ -47,18 +47,27 @@ def _init(options: argparse.Namespace) -> None:
         seed=options.seed,
         caps=options.caps,
         inforom=boot.INFOROM if options.persist else "",
+        devnodes=options.devnodes,
     )
     machine = hardware.build(plan)
-    processes.forget_all()
     if options.persist:
         boot.save(plan)
-    store.create(machine)
+    _start(plan, machine)
 
 
-def _boot(options: argparse.Namespace) -> None:
-    machine = hardware.build(boot.load())
+def _boot(_options: argparse.Namespace) -> None:
+    plan = boot.load()
+    machine = hardware.build(plan)
     power.reboot(machine)
+    _start(plan, machine)
+
+
+def _start(plan: hardware.Plan, machine: records.Machine) -> None:
     store.create(machine)
+    processes.forget_all()
+    if plan.devnodes:
+        devnodes.make(machine, Path("/dev"))
+        devnodes.mount_proc(machine)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -107,7 +116,7 @@ def _fail(options: argparse.Namespace) -> None:
         elif options.unloaded:
             faults.unload(machine)
         else:
-            card = faults.ANY_CARD if options.gpu is None else options.gpu
+            card = faults.ANY_CARD if options.gpu is None else str(options.gpu)
             faults.fail_call(machine, options.call, card, options.error)
 
 
@@ -120,6 +129,7 @@ def _reset(options: argparse.Namespace) -> None:
 def _reboot(_options: argparse.Namespace) -> None:
     with store.changing() as machine:
         power.reboot(machine)
+    processes.forget_all()
 
 
 def _devnodes(options: argparse.Namespace) -> None:
@@ -140,13 +150,16 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     init = commands.add_parser("init", help="make a machine with these cards")
-    init.add_argument("--cards", required=True, metavar="NAME:COUNT[,NAME:COUNT]", help=", ".join(catalogue.model_names()))
+    init.add_argument(
+        "--cards", required=True, metavar="NAME:COUNT[,NAME:COUNT]", help=", ".join(catalogue.model_names())
+    )
     init.add_argument("--minors", type=_numbers, metavar="N,N", help="device minors in order of index, default 0,1,2")
     init.add_argument("--driver", default="550.163.01", help="driver version (default %(default)s)")
     init.add_argument("--cuda", default="12.4", help="newest CUDA version it serves (default %(default)s)")
     init.add_argument("--seed", default="gpusim", help="makes UUIDs; the same seed gives the same UUIDs")
     init.add_argument("--caps", default="/dev/nvidia-caps", help="folder of the MIG capability nodes")
     init.add_argument("--persist", action="store_true", help="keep the cards over reboots (see gpusim-boot.service)")
+    init.add_argument("--devnodes", action="store_true", help="make device nodes and /proc/driver too, also at boot")
     init.set_defaults(action=_init)
 
     again = commands.add_parser("boot", help="make the machine that init --persist noted down, as after power on")

@@ -28,7 +28,7 @@ def reset(machine: Machine, card: Record) -> None:
 
 
 def reboot(machine: Machine) -> None:
-    """Reboot the machine: every card is reset and answers again, registrations and injected faults are gone."""
+    """Reboot the machine: every card is reset and answers again, injected faults are gone."""
     kept = read_inforom(machine)
     for card in machine.cards:
         remembered = kept.get(card["uuid"], card["mig_pending"])
@@ -38,7 +38,6 @@ def reboot(machine: Machine) -> None:
         card["power_limit_w"] = machine.model(card)["power_limit_w"]
         _drop_instances(machine, card.number("index"))
     faults.clear(machine)
-    processes.forget_all()
 
 
 def read_inforom(machine: Machine) -> dict[str, str]:

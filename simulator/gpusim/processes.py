@@ -127,7 +127,7 @@ def sweep() -> None:
 def forget_all() -> None:
     """Remove every registration, as a reboot does. The processes themselves are left alone."""
     for _, _, path in list(_files()):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
             path.unlink()
 
 

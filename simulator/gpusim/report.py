@@ -20,7 +20,9 @@ def as_json(machine: Machine) -> str:
 def as_text(machine: Machine) -> str:
     """Return a short table: a line per card, then its instances and processes."""
     driver = machine.driver
-    lines = [f"driver {driver['version']}, library {driver['library']}, loaded {'yes' if driver['loaded'] == '1' else 'no'}"]
+    lines = [
+        f"driver {driver['version']}, library {driver['library']}, loaded {'yes' if driver['loaded'] == '1' else 'no'}"
+    ]
     for card in json.loads(as_json(machine))["cards"]:
         mode = {"00": "", "11": "  MIG", "01": "  MIG after reset", "10": "  MIG until reset"}
         lost = "  LOST" if machine.one("fault", call="*", card=card["index"]) else ""

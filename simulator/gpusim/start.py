@@ -16,7 +16,7 @@ from .errors import GpusimError
 from .records import Machine, Record
 
 _NO_DEVICE = "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"
-_FIRST_MINOR_PATH = "/dev/nvidia{}"
+_NODE = "/dev/nvidia{}"
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,16 @@ def reserve(machine: Machine, targets: Sequence[Target], use: processes.Use) -> 
         use: memory, load and kind, the same for each device.
 
     Raises:
-        GpusimError: a device may not be opened, is lost, or has too little free memory.
+        GpusimError: there is no usable driver, or a device may not be opened, is lost, or has too little free memory.
     """
+    driver = machine.driver
+    if driver["loaded"] != "1":
+        raise GpusimError(f"{_NO_DEVICE} (the kernel module is not loaded)")
+    if driver["version"] != driver["library"]:
+        raise GpusimError(
+            "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: "
+            f"the kernel module is {driver['version']}, the library {driver['library']}; reboot"
+        )
     running = list(processes.living())
     for target in targets:
         card = machine.card(target.card)
@@ -114,7 +122,7 @@ def instance_profile(machine: Machine, card: int, gi: int) -> Record:
 
 def _check_node(card: Record) -> None:
     """Refuse when the device node is there and may not be opened; a missing driver behind it (ENXIO) is expected."""
-    path = _FIRST_MINOR_PATH.format(card["minor"])
+    path = _NODE.format(card["minor"])
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:

@@ -6,7 +6,6 @@ import os
 import time
 
 import pytest
-
 from gpulab.adapters import hardware
 from gpulab.rules.machine import ABSENT
 

@@ -6,7 +6,6 @@ import json
 from types import SimpleNamespace
 
 import pytest
-
 from gpulab.adapters.nvml import read_cards
 from gpulab.adapters.nvml_library import Code
 from gpulab.rules.cards import to_dict
@@ -78,12 +77,13 @@ class Binding:
     NVMLError = NVMLError
     NVMLLibraryMismatchError = NVMLLibraryMismatchError
     NVML_NVLINK_MAX_LINKS = 18
-    nvmlMemory_v2 = 0x02000028
 
     def __init__(self, *cards, **system):
         self.open = 0
+        setattr(self, "nvmlMemory_v2", 0x02000028)  # noqa: B010 - pynvml's own spelling
         self.system = {
             "nvmlInit": None,
+            "nvmlShutdown": None,
             "nvmlSystemGetDriverVersion": "550.163.01",
             "nvmlSystemGetNVMLVersion": b"12.550.163.01",
             "nvmlSystemGetCudaDriverVersion_v2": 12040,
@@ -92,17 +92,12 @@ class Binding:
             **system,
         }
 
-    def nvmlShutdown(self):
-        self.open -= 1
-        return self.answer(self.system.get("nvmlShutdown"))
-
     def __getattr__(self, function):
         if function in self.system:
 
             def call(*arguments):
-                answer = self.answer(self.system[function], *arguments)
-                self.open += function == "nvmlInit"
-                return answer
+                self.open += {"nvmlInit": 1, "nvmlShutdown": -1}.get(function, 0)
+                return self.answer(self.system[function], *arguments)
 
         else:
 

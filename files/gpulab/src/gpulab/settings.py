@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LIMIT = 1 << 20
+_WEEK_MINUTES = 7 * 24 * 60
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,22 @@ class Checks:
         unused_minutes: a booking without any process of its owner this long after its start is unused, minutes.
         overrun_minutes: a process may go on this long after its booking ended before it counts, minutes.
         ignore_users: accounts whose processes never count as use without booking.
+
+    Raises:
+        InputError: a time is negative or longer than a week.
     """
 
     soon_minutes: int = 120
     unused_minutes: int = 30
     overrun_minutes: int = 10
     ignore_users: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse times that would switch a check off or flood people without saying so."""
+        for name in ("soon_minutes", "unused_minutes", "overrun_minutes"):
+            minutes = getattr(self, name)
+            if not 0 <= minutes <= _WEEK_MINUTES:
+                raise InputError(f"[checks] {name} is {minutes}; expected 0 to {_WEEK_MINUTES} minutes, a week")
 
 
 @dataclass(frozen=True)

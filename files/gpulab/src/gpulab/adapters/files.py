@@ -44,10 +44,10 @@ def read_regular(path: Path, *, limit: int) -> bytes:
         if error.errno in {errno.ELOOP, errno.ENXIO}:
             raise UnsafeFileError(f"{path} is not an ordinary file; move it away and try again") from error
         raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnsafeFileError(f"{path} is not an ordinary file; move it away and try again")
     with open(descriptor, "rb") as stream:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise UnsafeFileError(f"{path} is not an ordinary file; move it away and try again")
         data = stream.read(limit + 1)
     if len(data) > limit:
         raise UnsafeFileError(f"{path} is larger than {limit} bytes; move it away and try again")

@@ -32,6 +32,13 @@ _MEMORY_SLICES = 8
 
 _NO_SUCH_PART = {Code.NOT_SUPPORTED, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FUNCTION_NOT_FOUND}
 
+_NO_VERSION_2 = {
+    Code.FUNCTION_NOT_FOUND,
+    Code.NOT_SUPPORTED,
+    Code.INVALID_ARGUMENT,
+    Code.ARGUMENT_VERSION_MISMATCH,
+}
+
 
 class _Interview:
     """Puts questions to one card and remembers why some have no answer.
@@ -167,7 +174,7 @@ def _memory(library: Library, handle: Any) -> Any:
     try:
         return library.call("nvmlDeviceGetMemoryInfo", handle, library.constant("nvmlMemory_v2", _MEMORY_V2))
     except RefusedError as refusal:
-        if refusal.code == Code.GPU_IS_LOST:
+        if refusal.code not in _NO_VERSION_2:
             raise
         return library.call("nvmlDeviceGetMemoryInfo", handle)
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from ..names import PUBLIC_DIR, STATE_DIR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NOLOGIN = "/usr/sbin/nologin"
 """Login shell of somebody who left: says so and ends (nologin(8))."""
@@ -15,9 +23,8 @@ EXPIRED_DAY = 1
 ARCHIVE_FOLDER = ".gpulab-archive"
 """Where homes of people who left are kept: a folder of root's beside the homes, so that moving one is a rename."""
 
-_NOT_FOR_HOMES = tuple(
-    map(PurePosixPath, ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin", "/sys", "/usr"))
-) + (PurePosixPath("/home/admin"), PurePosixPath("/var/lib/gpulab"))
+_SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin", "/sys", "/usr")
+_NOT_FOR_HOMES = frozenset([*(PurePosixPath(path) for path in _SYSTEM), PUBLIC_DIR, STATE_DIR])
 
 
 @dataclass(frozen=True)
@@ -117,12 +124,20 @@ class Traces:
         bookings: how many bookings are active.
     """
 
-    uids: frozenset[int] = frozenset()
+    uids: tuple[range, ...] = ()
     crontab: bool = False
     at_jobs: tuple[str, ...] = ()
     lingers: bool = False
     processes: int = 0
     bookings: int = 0
+
+    @property
+    def starters(self) -> list[str]:
+        """What would start processes again, in words."""
+        words = ["crontab"] * self.crontab
+        if self.at_jobs:
+            words.append(f"{len(self.at_jobs)} at jobs")
+        return words + ["lingering"] * self.lingers
 
 
 @dataclass(frozen=True)
@@ -140,6 +155,7 @@ class Host:
         logged_in: uids on whose behalf this very run works (a login that became root).
         aliases: text of the alias file; None when there is none.
         aliases_stale: whether the mailer reads an older, compiled version of it.
+        notes: what could not be looked at, one sentence each.
     """
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
@@ -152,6 +168,7 @@ class Host:
     logged_in: frozenset[int] = frozenset()
     aliases: str | None = None
     aliases_stale: bool = False
+    notes: tuple[str, ...] = ()
 
     def groups_of(self) -> dict[str, set[str]]:
         """Return the groups each account was put into, besides its primary one."""
@@ -162,6 +179,20 @@ class Host:
         return found
 
 
+def home_mode(text: str) -> int:
+    """Read the permission bits of homes, such as `0750`.
+
+    Raises:
+        InputError: they are no octal number, or would let others write or keep the owner out.
+    """
+    bits = int(text, 8) if re.fullmatch("0?[0-7]{3}", text) else 0
+    if bits & stat.S_IRWXU != stat.S_IRWXU or bits & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InputError(
+            f'members_home_mode is {text!r}; give octal bits that let only the owner write, such as "0750"'
+        )
+    return bits
+
+
 def ordinary_home(home: str) -> bool:
     """Tell whether a path is one where a person's home may be made, moved or closed.
 
@@ -170,7 +201,7 @@ def ordinary_home(home: str) -> bool:
     path = PurePosixPath(home)
     if not home.startswith("/") or home != str(path) or ".." in path.parts or len(path.parts) < 3:  # noqa: PLR2004 - /, home, name
         return False
-    return not any(path == other or other in path.parents for other in _NOT_FOR_HOMES)
+    return _NOT_FOR_HOMES.isdisjoint((path, *path.parents))
 
 
 def archive_base(home: str, name: str) -> str:

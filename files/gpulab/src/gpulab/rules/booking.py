@@ -30,6 +30,9 @@ MAX_TASK_NAME = 64
 FORMULA_LEADS = "=+-@"
 """A cell that begins so is run as a formula by spreadsheet programs (CWE-1236)."""
 
+_SHORTEST_HOURS = 1 / 60
+_LONGEST_HOURS = 100_000.0
+
 TIME_FORMAT = "%Y-%m-%d %H:%M"
 
 
@@ -191,12 +194,22 @@ def collisions(bookings: Mapping[int, Booking]) -> list[tuple[int, int]]:
     return pairs
 
 
-def _length(hours: float, limits: Limits) -> timedelta:
-    if not math.isfinite(hours) or hours * 60 < 1:
+def duration(hours: float) -> timedelta:
+    """Turn hours as typed into a length of time in whole minutes.
+
+    Raises:
+        InputError: not a number, or less than a minute.
+    """
+    if not math.isfinite(hours) or not _SHORTEST_HOURS <= hours <= _LONGEST_HOURS:
         raise InputError(f"--hours is {hours:g}; give a number such as 2 or 1.5, at least one minute")
+    return timedelta(minutes=round(hours * 60))
+
+
+def _length(hours: float, limits: Limits) -> timedelta:
+    length = duration(hours)
     if hours > limits.max_hours:
         raise InputError(f"--hours is {hours:g}; one booking may last at most {limits.max_hours:g} hours")
-    return timedelta(minutes=round(hours * 60))
+    return length
 
 
 def _check_start(start: datetime, now: datetime, limits: Limits) -> None:

@@ -122,7 +122,9 @@ def _text(raw: Mapping[str, Any], name: str, remedy: str) -> str:
 
 def _check_mail(mail: object) -> None:
     if not isinstance(mail, dict):
-        raise InputError(f"lab_mail is {mail!r}; give keys and values, such as lab_mail: {{smarthost: mail.example.org}}")
+        raise InputError(
+            f"lab_mail is {mail!r}; give keys and values, such as lab_mail: {{smarthost: mail.example.org}}"
+        )
     for key, value in mail.items():
         if key not in _MAIL_KEYS:
             raise InputError(f"lab_mail.{key} is not known; expected one of {', '.join(_MAIL_KEYS)}")

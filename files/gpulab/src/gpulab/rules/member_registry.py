@@ -40,6 +40,7 @@ class Entry:
     """One account.
 
     Attributes:
+        name: account name.
         uid: account number.
         home: home folder, where it is or was.
         state: one of STATES.
@@ -50,6 +51,7 @@ class Entry:
         history: what happened, oldest first.
     """
 
+    name: str
     uid: int
     home: str
     state: str
@@ -82,23 +84,27 @@ def parse_registry(document: Any, *, source: str) -> dict[str, Entry]:
     try:
         if document["version"] != VERSION:
             raise InputError(f"{source} is of version {document['version']!r}; this gpulab reads version {VERSION}")
-        return {name: _entry(raw) for name, raw in document["members"].items()}
+        return {entry.name: entry for entry in map(_entry, document["members"])}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{source} is damaged ({error!r}); restore it from a backup before managing members") from error
+        raise InputError(
+            f"{source} is damaged ({error!r}); restore it from a backup before managing members"
+        ) from error
 
 
 def render_registry(registry: Registry) -> dict[str, Any]:
     """Return the JSON value that parse_registry reads."""
-    return {"version": VERSION, "members": {name: asdict(entry) for name, entry in sorted(registry.items())}}
+    return {"version": VERSION, "members": [asdict(entry) for _, entry in sorted(registry.items())]}
 
 
 def _entry(raw: Mapping[str, Any]) -> Entry:
-    entry = Entry(**{
-        **raw,
-        "groups": tuple(raw["groups"]),
-        "history": tuple(Event(**event) for event in raw["history"]),
-    })
-    texts = (entry.home, entry.since, entry.shell, entry.archive, *entry.groups)
+    entry = Entry(
+        **{
+            **raw,
+            "groups": tuple(raw["groups"]),
+            "history": tuple(Event(**event) for event in raw["history"]),
+        }
+    )
+    texts = (entry.name, entry.home, entry.since, entry.shell, entry.archive, *entry.groups)
     if type(entry.uid) is not int or entry.state not in STATES or not all(isinstance(text, str) for text in texts):
         raise ValueError(raw)
     return entry

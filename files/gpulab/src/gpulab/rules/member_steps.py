@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from .member_registry import Entry
+from .accounts import NOLOGIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from .member_registry import Entry
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,11 @@ class Step:
         name: whose account; empty for what belongs to nobody in particular.
     """
 
-    TEXT: ClassVar[str]
+    TEXT: ClassVar[str] = ""
     """What a person reads; names of attributes in braces."""
+
+    SHOWS: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """What an account's description says afterwards, by heading; names of attributes in braces."""
 
     name: str
 
@@ -35,6 +40,10 @@ class Step:
     def summary(self, name: str) -> str:  # noqa: ARG002 - a step for several accounts reads differently for each
         """Return what the step does for one account, as somebody reads it in a plan."""
         return self.TEXT.format(**vars(self))
+
+    def shows(self) -> dict[str, str]:
+        """Return the lines of an account's description that read differently afterwards."""
+        return {heading: text.format(**vars(self)) for heading, text in self.SHOWS}
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,7 @@ class CreateAccount(Step):
     """
 
     TEXT = "create account, uid {uid}"
+    SHOWS = (("uid", "{uid}"), ("full name", "{full_name}"), ("shell", "{shell}"), ("login", "open"))
     uid: int
     home: str
     shell: str
@@ -66,6 +76,8 @@ class ChangeFullName(Step):
     """Set the comment of an account, whose first part is the name."""
 
     TEXT = "set full name"
+    SHOWS = (("full name", "{full_name}"),)
+    full_name: str
     gecos: str
 
 
@@ -74,6 +86,7 @@ class ChangeShell(Step):
     """Set the login shell."""
 
     TEXT = "set shell {shell}"
+    SHOWS = (("shell", "{shell}"),)
     shell: str
 
 
@@ -82,6 +95,7 @@ class OpenAccount(Step):
     """Let somebody who came back log in again."""
 
     TEXT = "open account, shell {shell}"
+    SHOWS = (("shell", "{shell}"), ("login", "open"))
     shell: str
     has_password: bool
 
@@ -91,6 +105,7 @@ class CloseAccount(Step):
     """Refuse every login."""
 
     TEXT = "close account: expired, password locked, no shell"
+    SHOWS = (("shell", NOLOGIN), ("login", "closed"))
 
 
 @dataclass(frozen=True)
@@ -116,6 +131,7 @@ class MakeHome(Step):
     """Make the home folder from the skeleton."""
 
     TEXT = "make home {home}"
+    SHOWS = (("home", "{home}"),)
     home: str
 
 
@@ -124,6 +140,8 @@ class ArchiveHome(Step):
     """Move the home where only root can enter."""
 
     TEXT = "archive home {home} as {archive}"
+    SHOWS = (("home", "{archive}"),)
+    uid: int
     home: str
     archive: str
 
@@ -133,6 +151,8 @@ class CloseHome(Step):
     """Give a home that cannot be moved to root, where it stands."""
 
     TEXT = "close home {home} where it is: a file system is mounted there"
+    SHOWS = (("home", "{home}, closed"),)
+    uid: int
     home: str
 
 
@@ -141,6 +161,7 @@ class RestoreHome(Step):
     """Move an archived home back."""
 
     TEXT = "restore home {home} from {archive}"
+    SHOWS = (("home", "{home}"),)
     archive: str
     home: str
 
@@ -150,6 +171,7 @@ class ReopenHome(Step):
     """Give a home that was closed in place back to its owner."""
 
     TEXT = "reopen home {home}"
+    SHOWS = (("home", "{home}"),)
     home: str
 
 
@@ -157,9 +179,10 @@ class ReopenHome(Step):
 class WriteKeys(Step):
     """Write the managed key file."""
 
-    TEXT = "write {count} ssh keys"
+    TEXT = "write ssh keys"
+    SHOWS = (("ssh keys", "{fingerprints}"),)
     content: bytes
-    count: int
+    fingerprints: str
 
 
 @dataclass(frozen=True)
@@ -167,6 +190,7 @@ class RemoveKeys(Step):
     """Remove the managed key file."""
 
     TEXT = "remove managed ssh keys"
+    SHOWS = (("ssh keys", ""),)
 
 
 @dataclass(frozen=True)
@@ -174,6 +198,7 @@ class EndJobs(Step):
     """Remove what would start processes again."""
 
     TEXT = "remove {what}"
+    SHOWS = (("starts by itself", ""),)
     what: str
     at_jobs: tuple[str, ...]
 
@@ -183,8 +208,9 @@ class EndProcesses(Step):
     """End every process that runs under one of some uids: TERM, some patience, KILL."""
 
     TEXT = "end {count} processes"
+    SHOWS = (("processes", ""),)
     uid: int
-    uids: frozenset[int]
+    uids: tuple[range, ...]
     count: int
 
 
@@ -193,6 +219,7 @@ class EndBookings(Step):
     """End the running booking and cancel later ones."""
 
     TEXT = "end {count} bookings"
+    SHOWS = (("bookings", ""),)
     count: int
 
 

@@ -26,7 +26,7 @@ UID_END = 60000
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 # ASCII only, and nothing that an alias file or a mailer reads as syntax (a pipe, a path, :include:, an option).
-_MAIL = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._%+=-]{0,63}@[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9-]+)*\.[A-Za-z][A-Za-z0-9-]+")
+_MAIL = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._%+=-]{0,63}@([A-Za-z0-9][A-Za-z0-9-]*\.)+[A-Za-z][A-Za-z0-9-]+")
 _MAIL_LIMIT = 254
 _SHELL = re.compile(r"(/[A-Za-z0-9._+-]+)+")
 _FULL_NAME_LIMIT = 100
@@ -108,7 +108,7 @@ def require_admin(members: Sequence[Member], lab_admin: str) -> Member:
     if not member.present:
         raise InputError(f"lab_admin is {lab_admin}, who left (state: absent); name one of: {admins}")
     if not member.admin:
-        raise InputError(f"lab_admin is {lab_admin}, who has no `admin: true` in lab_members; add it, or name: {admins}")
+        raise InputError(f"lab_admin is {lab_admin}, who has no `admin: true` in lab_members; add it or name {admins}")
     return member
 
 
@@ -124,10 +124,8 @@ def _member(raw: Any, position: int) -> Member:
             where = f"member {name}" if name else f"entry {position}"
             raise InputError(f"lab_members, {where}: the key {_shown(key)} is unknown; {hint}")
     if not name:
-        raise InputError(f"lab_members, entry {position}: name is missing; each member needs one, such as `name: alice`")
-    values: dict[str, Any] = {
-        key: _READERS[key](name, given[key]) for key in _KEYS if key in given and key != "name"
-    }
+        raise InputError(f"lab_members, entry {position}: name is missing; each member needs one (`name: alice`)")
+    values: dict[str, Any] = {key: _READERS[key](name, given[key]) for key in _KEYS if key in given and key != "name"}
     if "state" in values:
         values["present"] = values.pop("state") == "present"
     return Member(name=name, **values)
@@ -168,13 +166,15 @@ def _mail(name: str, value: Any) -> str:
 
 
 def _ssh_keys(name: str, value: Any) -> tuple[SshKey, ...]:
-    keys = []
-    for position, text in enumerate(_texts(name, "ssh_keys", value, "give a list of .pub lines"), start=1):
-        try:
-            keys.append(parse_key(text))
-        except InputError as error:
-            raise InputError(f"lab_members, member {name}: ssh_keys, key {position} {error}") from error
-    return tuple(dict.fromkeys(keys))
+    texts = _texts(name, "ssh_keys", value, "give a list of .pub lines")
+    return tuple(dict.fromkeys(_ssh_key(name, position, text) for position, text in enumerate(texts, start=1)))
+
+
+def _ssh_key(name: str, position: int, text: str) -> SshKey:
+    try:
+        return parse_key(text)
+    except InputError as error:
+        raise InputError(f"lab_members, member {name}: ssh_keys, key {position} {error}") from error
 
 
 def _groups(name: str, value: Any) -> tuple[str, ...]:
@@ -200,7 +200,7 @@ def _shell(name: str, value: Any) -> str:
 
 
 def _state(name: str, value: Any) -> str:
-    if value not in ("present", "absent")  # noqa: PLR6201 - a list given by mistake is not hashable:
+    if value not in ("present", "absent"):  # a list given by mistake has no hash: no set here
         raise _error(name, "state", value, "give present or absent")
     return str(value)
 

@@ -173,7 +173,8 @@ class _Writer:
             hours = min(hours, math.floor(left * 2) / 2)
         if hours > 0:
             task = _word(event.booking) or "TASK"
-            stay = [self.words["more time"], f"{_INDENT}gpu-schedule add {task} --gpu {event.gpu_id} --hours {hours:g}"]
+            add = f"gpu-schedule add {task} --gpu {event.gpu_id} --start now --hours {hours:g}"
+            stay = [self.words["more time"], _INDENT + add]
         else:
             stay = [self.words["elsewhere"], f"{_INDENT}gpu-schedule free --hours {_USUAL_HOURS}"]
         pids = " ".join(str(process.pid) for process in event.processes[:_MAX_ROWS])

@@ -5,10 +5,11 @@ used keeps its text and says why; the others count. Reading never fails.
 
 Encodings. Each line is read as UTF-8 or, where that is impossible, as GB18030 (which covers GBK and GB2312); a line
 that is neither keeps its bytes. A few short GBK words are valid UTF-8 by chance, always as characters below U+0800:
-such lines follow the rest of the file. UTF-16 is recognised by its byte order mark. What is written is UTF-8. It begins
-with a byte order mark when the sheet had one, when it came in GBK or UTF-16, and when the first text beyond ASCII gets
-into a sheet of pure ASCII: Excel and WPS take a CSV file without the mark for the locale's old encoding, show garbage
-and save it. A UTF-8 sheet that somebody keeps without a mark stays without.
+such lines follow the rest of the file. UTF-16 is known by its byte order mark and a header that makes sense.
+
+What is written is UTF-8. It begins with a byte order mark when the sheet had one, when it came in GBK or UTF-16, and
+when the first text beyond ASCII gets into a sheet of pure ASCII: Excel and WPS take a CSV file without the mark for the
+locale's old encoding, show garbage and save it. A UTF-8 sheet that somebody keeps without a mark stays without.
 """
 
 from __future__ import annotations
@@ -188,19 +189,20 @@ def _quote(cell: str) -> str:
 def _decode(data: bytes) -> tuple[list[tuple[str, str]], bool]:
     """Split a file into (text, line break) pairs; tell whether it wants a byte order mark."""
     bom = False
-    wide = _try(data, "utf-16") if data.startswith((b"\xff\xfe", b"\xfe\xff")) else None
-    if wide is not None:
-        data, bom = wide.encode(), True
-    if data.startswith(_BOM.encode()):
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        wide = data.decode("utf-16", "backslashreplace")
+        if HEADER[0] in wide.lower():  # anything may begin with these two bytes
+            data, bom = wide.encode(), True
+    while data.startswith(_BOM.encode()):
         data, bom = data[len(_BOM.encode()) :], True
     raw = [(match[1], match[2].decode("ascii")) for match in _LINE.finditer(data) if match[0]]
     gbk = not bom and any(_try(line, "utf-8") is None and _try(line, "gb18030") is not None for line, _ in raw)
     lines = [(_read_line(line, gbk=gbk), ending) for line, ending in raw]
     bom = bom or gbk
-    while lines and lines[0][0].startswith(_BOM):  # a mark behind the mark, or one written in GB18030
+    while lines and lines[0][0].startswith(_BOM):  # one written in GB18030
         bom = True
         lines[0] = (lines[0][0][len(_BOM) :], lines[0][1])
-    return lines, bom
+    return (lines if lines != [("", "")] else []), bom
 
 
 def _try(line: bytes, encoding: str) -> str | None:

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import names
-from ..adapters.files import read_regular
-from ..errors import InputError, NotPermittedError, UnsafeFileError
+from ..errors import InputError, NotPermittedError
 from ..rules import booking as rules
 from ..rules import sheet as sheets
 from ..rules.schedule_request import ADD, CANCEL, Request
-from .sheet_store import NoSheetError, as_record, read_sheet, update
+from .sheet_file import NoSheetError, read_cards, read_sheet
+from .sheet_store import as_record, update
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
+    from pathlib import Path
 
     from ..rules.booking import Actor, Booking, Limits
 
 __all__ = ["NoSheetError", "apply", "end_all_bookings", "read_cards", "read_sheet"]
-
-_INVENTORY_LIMIT = 1 << 20
-
-
-def read_cards(root: Path = Path("/")) -> tuple[int, ...] | None:
-    """Read which cards the server has from its card list (`nvidia-smi --query-gpu=index,... --format=csv`).
-
-    Returns:
-        Card numbers; None when there is no list, or none that can be read: unknown is not "no cards".
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    try:
-        data = read_regular(Path(names.under(root, names.INVENTORY_FILE)), limit=_INVENTORY_LIMIT)
-    except (FileNotFoundError, UnsafeFileError):
-        return None
-    cells = (line.split(",")[0].strip() for line in data.decode("utf-8", "replace").splitlines()[1:])
-    return tuple(int(cell) for cell in cells if cell.isascii() and cell.isdigit()) or None
 
 
 def apply(

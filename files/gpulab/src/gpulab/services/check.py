@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import names
 from ..adapters import state
@@ -14,9 +16,10 @@ from ..errors import GpulabError, NotPermittedError
 from ..rules.checks import STATE, Event, Findings, Situation, find
 from ..rules.episodes import Plan, compare
 from ..rules.messages import Letterhead, Mail, write
+from .booking import read_sheet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from datetime import datetime
 
     from ..rules.cards import Cards
@@ -27,7 +30,36 @@ if TYPE_CHECKING:
 
 STATE_FILE = names.CHECKS_STATE_DIR / "events.json"
 _LOCK_SECONDS = 60.0
+_CALM_SECONDS = 1.0
+_ATTEMPTS = 40
 _VERSION = 1
+_KEY_PARTS = 3
+"""Kind, account and card begin each key."""
+
+
+def read_calm_sheet(
+    root: Path, *, clock: Callable[[], float] = time.time, sleep: Callable[[float], None] = time.sleep
+) -> Sheet:
+    """Read the booking sheet when nobody has saved it in the last second.
+
+    Editors save in place, piece by piece: half a sheet would make a trespasser of everybody in the other half.
+
+    Args:
+        root: the folder that stands for `/`.
+        clock: seconds since 1970.
+        sleep: waits.
+
+    Raises:
+        GpulabError: see `services.booking.read_sheet`.
+        OSError: likewise.
+    """
+    path = Path(names.under(root, names.SHEET_FILE))
+    for _ in range(_ATTEMPTS):
+        sheet = read_sheet(root)
+        if not 0 <= clock() - path.lstat().st_mtime < _CALM_SECONDS:
+            return sheet
+        sleep(_CALM_SECONDS / 4)
+    raise GpulabError(f"{path} is being edited without a pause")
 
 
 @dataclass(frozen=True)
@@ -174,23 +206,22 @@ def _load(path: Path, *, dry_run: bool) -> tuple[dict[Key, str], Path | None]:
     """Read what was told, and find the damaged state that waits for the admin's eyes; None when there is none."""
     aside = path.with_name(f"{path.name}.corrupt")
     try:
-        return _parse(state.load(path)), aside if aside.exists() else None
+        return _parse(state.load(path)), aside if os.path.lexists(aside) else None
     except state.CorruptStateError:
         return {}, path if dry_run else state.set_aside(path)
 
 
-def _parse(document: object) -> dict[Key, str]:
+def _parse(document: Any) -> dict[Key, str]:
     if document is None:
         return {}
     try:
-        if document["version"] != _VERSION:  # type: ignore[index] # checked by the except below
-            raise ValueError
-        told = {tuple(entry["key"]): entry["at"] for entry in document["told"]}  # type: ignore[index] # likewise
-        texts: Iterable[object] = [*told.values(), *(part for key in told for part in key)]
-        if not all(isinstance(text, str) for text in texts) or not all(len(key) > 2 for key in told):  # noqa: PLR2004 - kind, account, card
-            raise ValueError
-    except (KeyError, TypeError, ValueError) as error:
+        good = document["version"] == _VERSION
+        told = {tuple(entry["key"]): entry["at"] for entry in document["told"]}
+    except (KeyError, TypeError) as error:
         raise state.CorruptStateError("the state is not what check_gpu writes") from error
+    texts = [*told.values(), *(part for key in told for part in key)]
+    if not good or not all(isinstance(text, str) for text in texts) or any(len(key) < _KEY_PARTS for key in told):
+        raise state.CorruptStateError("the state is not what check_gpu writes")
     return told
 
 

@@ -17,6 +17,7 @@ import json
 import os
 import time
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,52 +25,18 @@ from .. import names
 from ..adapters.files import exclusive_lock, read_regular, write_atomic
 from ..errors import GpulabError, UnsafeFileError
 from ..rules import sheet as sheets
+from ..rules.cells import HEADER, write_booking
+from .sheet_file import SHEET_LIMIT, SHEET_MODE, read_bytes, sheet_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from datetime import datetime
 
     from ..rules.booking import Booking
 
-SHEET_MODE = 0o664
-SHEET_LIMIT = 4 << 20
-_MOST_LINES = 50_000
 _LOCK_SECONDS = 60.0
 _SETTLE_SECONDS = 0.5
 _ATTEMPTS = 20
 _MOST_RECORDED = 500
-
-
-class NoSheetError(GpulabError):
-    """This server keeps no booking sheet: it is not in the table tier, or the sheet was moved away."""
-
-
-def sheet_path(root: Path = Path("/")) -> Path:
-    """Return where the sheet lies below a root folder."""
-    return Path(names.under(root, names.SHEET_FILE))
-
-
-def read_sheet(root: Path = Path("/")) -> sheets.Sheet:
-    """Read the sheet; a reader needs no lock, because it is only ever replaced whole.
-
-    Raises:
-        NoSheetError: there is none.
-        UnsafeFileError: a link, FIFO or device stands in its place, or it is larger than 4 MiB or 50,000 lines.
-        OSError: it cannot be read.
-    """
-    return sheets.parse(_read(sheet_path(root)))
-
-
-def _read(path: Path) -> bytes:
-    try:
-        data = read_regular(path, limit=SHEET_LIMIT)
-    except FileNotFoundError:
-        raise NoSheetError(
-            f"{path} is not there; a server in the table tier has one, the admin's next run makes it"
-        ) from None
-    if data.count(b"\n") > _MOST_LINES or data.count(b"\r") > _MOST_LINES:
-        raise UnsafeFileError(f"{path} has over {_MOST_LINES} lines; move old ones to another file")
-    return data
 
 
 def update(
@@ -97,17 +64,19 @@ def update(
     path = sheet_path(root)
     state = Path(names.under(root, names.BOOKING_STATE_DIR))
     try:
+        read_bytes(path)
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
         with exclusive_lock(state / "lock", timeout=_LOCK_SECONDS):
             log = _Record(state, now)
             for _ in range(_ATTEMPTS):
-                data = _settled(path, log)
-                log.catch_up(data)
+                data, saved = _settled(path, log)
+                log.catch_up(data, saved)
                 before = sheets.parse(data)
                 after, entry = edit(before)
                 if after is before:
                     return
                 # An editor may have saved between our reading and now: then decide anew on what it saved.
-                if _read(path) == data:
+                if read_bytes(path) == data:
                     log.write(path, sheets.render(after), {"by": by, **entry})
                     return
     except OSError as error:
@@ -116,15 +85,19 @@ def update(
     raise GpulabError(f"{path} is being edited by somebody without a pause; try again")
 
 
-def _settled(path: Path, log: _Record) -> bytes:
-    """Read the sheet when nobody is in the middle of saving it: editors write in place, piece by piece."""
+def _settled(path: Path, log: _Record) -> tuple[bytes, datetime]:
+    """Read the sheet when nobody is in the middle of saving it: editors write in place, piece by piece.
+
+    Returns:
+        Its content, and when it was last saved.
+    """
     for _ in range(_ATTEMPTS):
-        data = _read(path)
-        age = time.time() - os.stat(path, follow_symlinks=False).st_mtime
-        if data == log.written or not 0 <= age < _SETTLE_SECONDS:
+        data = read_bytes(path)
+        saved = os.stat(path, follow_symlinks=False).st_mtime
+        if data == log.written or not 0 <= time.time() - saved < _SETTLE_SECONDS:
             break
         time.sleep(_SETTLE_SECONDS / 5)
-    return data
+    return data, datetime.fromtimestamp(saved).astimezone()
 
 
 class _Record:
@@ -137,18 +110,18 @@ class _Record:
         self._now = now
         self.written = _or_none(self._written)
 
-    def catch_up(self, data: bytes) -> None:
+    def catch_up(self, data: bytes, saved: datetime) -> None:
         """Bring the record up to the sheet as it is: finish what was cut short, note what was edited by hand."""
         pending = _or_none(self._pending)
-        if pending is not None and pending == data:
-            self._promote(pending)
-        elif pending is not None:
+        if pending is not None and self.written == data:
             self._append({"action": "not done", "note": "the change before this one did not reach the sheet"})
             os.unlink(self._pending)
+        elif pending is not None:  # it reached the sheet; what differs from it came later, by hand
+            self._promote(pending)
         if self.written == data:
             return
         if self.written is not None:
-            self._append({"action": "hand edit", **difference(self.written, data)})
+            self._append({"action": "hand edit", "saved": _stamp(saved), **difference(self.written, data)})
         write_atomic(self._written, data, mode=0o600)
         self.written = data
 
@@ -167,7 +140,7 @@ class _Record:
         self.written = data
 
     def _append(self, entry: dict[str, Any]) -> None:
-        line = json.dumps({"time": self._now().astimezone().isoformat(timespec="seconds"), **entry}) + "\n"
+        line = json.dumps({"time": _stamp(self._now()), **entry}) + "\n"
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(self._audit, flags, 0o600), "r+b") as stream:
             end = stream.seek(0, os.SEEK_END)
@@ -177,6 +150,10 @@ class _Record:
             stream.write(line.encode("ascii"))
             stream.flush()
             os.fsync(stream.fileno())
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.astimezone().isoformat(timespec="seconds")
 
 
 def _or_none(path: Path) -> bytes | None:
@@ -226,4 +203,4 @@ def as_record(booking: Booking | None) -> dict[str, str] | None:
     """Write a row for the record and for JSON output, by the names of the header."""
     if booking is None:
         return None
-    return dict(zip(sheets.HEADER, sheets.write_booking(booking), strict=True))
+    return dict(zip(HEADER, write_booking(booking), strict=True))

@@ -1,0 +1,105 @@
+"""`gpulab schedule-write`: changes the booking sheet for a member who comes through sudo.
+
+The sudoers rule allows exactly this command line. The request is one JSON object on standard input and is data: who
+asks is what sudo says. The answer is one JSON object on standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import select
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import names
+from ..adapters.callers import caller, in_group
+from ..adapters.clock import server_now
+from ..errors import GpulabError, InputError, NotPermittedError
+from ..rules.booking import Actor, Limits
+from ..rules.schedule_request import LIMIT, decode
+from ..services import booking
+from ..services.sheet_store import as_record
+from ..settings import load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..rules.schedule_request import Request
+
+_READ_SECONDS = 10.0
+_ROOT = Path("/")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Read a request, do it, answer.
+
+    Raises:
+        InputError: there are arguments.
+        NotPermittedError: we are not root.
+    """
+    if argv:
+        raise InputError("schedule-write takes no arguments; use gpu-schedule")
+    if os.geteuid() != 0:
+        raise NotPermittedError("schedule-write is for root; use gpu-schedule")
+    os.chdir("/")
+    os.umask(0o022)
+    try:
+        data = _read(0, _READ_SECONDS)
+        # The keys of the member's terminal (Ctrl-C, Ctrl-Z) and timers that outlive exec (setitimer(2)) reach us as
+        # signals. None may stop us while we hold the lock that everybody waits for.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        answer = perform(decode(data))
+        status = 0
+    except GpulabError as error:
+        answer = {"error": str(error)}
+        status = error.exit_status
+    except OSError as error:
+        answer = {"error": f"{error}; nothing was changed"}
+        status = 1
+    print(json.dumps(answer))
+    return status
+
+
+def _read(descriptor: int, seconds: float) -> bytes:
+    """Read a request to its end; who sends nothing does not keep a root process alive."""
+    deadline = time.monotonic() + seconds
+    data = b""
+    while len(data) <= LIMIT:
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise InputError(f"no complete request came within {seconds:g} s; use gpu-schedule")
+        chunk = os.read(descriptor, LIMIT + 1)
+        if not chunk:
+            break
+        data += chunk
+    return data
+
+
+def perform(request: Request) -> dict[str, Any]:
+    """Do a request as root for the person who runs this process.
+
+    Returns:
+        `rows`: the rows added or changed, by the names of the header; `note`: a sentence to pass on, may be empty.
+
+    Raises:
+        GpulabError: it was refused or failed; nothing was changed.
+    """
+    name = caller()
+    actor = Actor(name, admin=pwd.getpwnam(name).pw_uid == 0 or in_group(name, names.ADMINS_GROUP))
+    rules = load(_ROOT).booking
+    rows = booking.apply(
+        request,
+        actor,
+        root=_ROOT,
+        now=server_now,
+        limits=Limits(rules.max_hours, rules.max_days_ahead, rules.grace_minutes),
+        is_member=lambda user: in_group(user, names.MEMBERS_GROUP),
+    )
+    note = ""
+    if request.gpu_ids and booking.read_cards(_ROOT) is None:
+        note = f"{names.INVENTORY_FILE} is not there yet, so nobody checked that the card exists"
+    return {"rows": [as_record(row) for row in rows.values()], "note": note}

@@ -1,0 +1,173 @@
+"""Members who are here: made, adopted, kept as listed, or welcomed back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import InputError
+from .accounts import EXPIRED_DAY, NOLOGIN, Account, Place, ordinary_home
+from .member_context import Context, Part
+from .member_registry import ABSENT, CREATING, LEAVING, PRESENT, Entry
+from .member_steps import (
+    ChangeFullName,
+    ChangeShell,
+    CreateAccount,
+    MakeHome,
+    OpenAccount,
+    RemoveKeys,
+    ReopenHome,
+    RestoreHome,
+    Step,
+    WriteKeys,
+)
+from .members import UID_MIN, Member
+
+_KEYS_HEAD = "# Written from lab_members; change the inventory, not this file.\n"
+
+
+def arrive(member: Member, context: Context) -> Part:
+    """Plan for one present member.
+
+    Raises:
+        InputError: the account, its number, its group or its home is somebody else's; or its shell is not there.
+    """
+    account = context.host.accounts.get(member.name)
+    entry = context.registry.get(member.name)
+    context.check_identity(member, account, entry)
+    if account is None:
+        return _new_account(member, entry, context)
+    steps = [*_change(member, account, entry, context), *_keys(member, context)]
+    home_steps, warnings = _home(member.name, account.uid, account.home, entry, context, new=False)
+    if not _away(entry) and account.expire_day is not None and account.expire_day <= context.options.today:
+        warnings.append(
+            f"account {member.name} has expired, which this list did not ask for; "
+            f"to open it again: chage --expiredate -1 {member.name}"
+        )
+    return Part(
+        steps=(*steps, *home_steps),
+        final=_final(member, account.uid, account.home, entry, context, new=False),
+        warnings=tuple(warnings),
+    )
+
+
+def _new_account(member: Member, entry: Entry | None, context: Context) -> Part:
+    name, uid = member.name, context.new_uids[member.name]
+    owner = context.uid_owners.get(uid, name)
+    if owner != name:
+        raise InputError(
+            f"lab_members, member {name}: uid {uid} is or was {owner}'s, and files belong to numbers; give another uid"
+        )
+    group = context.host.groups.get(name)
+    if group is not None and (
+        group.gid < UID_MIN or group.members or any(a.gid == group.gid for a in context.host.accounts.values())
+    ):
+        raise InputError(
+            f"lab_members, member {name}: the server has a group of that name (gid {group.gid}) that is in use; "
+            "choose another name, or rename the group (groupmod --new-name)"
+        )
+    home = entry.home if entry else f"{context.options.home_root.rstrip('/')}/{name}"
+    create = CreateAccount(
+        name=name,
+        uid=uid,
+        home=home,
+        shell=_usable_shell(member, context, entry.shell if entry else ""),
+        full_name=member.full_name or "",
+        own_group=group is None,
+    )
+    home_steps, warnings = _home(name, uid, home, entry, context, new=True)
+    if not member.ssh_keys:
+        warnings.append(f"{name} has no ssh_keys in lab_members: nobody can log in to the new account yet")
+    return Part(
+        steps=(create, *home_steps, *_keys(member, context)),
+        intent=_intent(name, uid, home, entry, context),
+        final=_final(member, uid, home, entry, context, new=True),
+        warnings=tuple(warnings),
+    )
+
+
+def _intent(name: str, uid: int, home: str, entry: Entry | None, context: Context) -> Entry:
+    if entry is None:
+        return Entry(name=name, uid=uid, home=home, state=CREATING, since=context.options.now)
+    return entry if _away(entry) else replace(entry, state=CREATING)
+
+
+def _change(member: Member, account: Account, entry: Entry | None, context: Context) -> list[Step]:
+    steps: list[Step] = []
+    if member.full_name is not None and member.full_name != account.full_name:
+        gecos = member.full_name + account.gecos[len(account.full_name) :]
+        steps.append(ChangeFullName(name=member.name, full_name=member.full_name, gecos=gecos))
+    closed = account.expire_day == EXPIRED_DAY or account.locked or account.shell == NOLOGIN
+    if entry is not None and _away(entry) and closed:
+        shell = _usable_shell(member, context, entry.shell)
+        steps.append(OpenAccount(name=member.name, shell=shell, has_password=account.has_password))
+    elif member.shell is not None and member.shell != account.shell:
+        steps.append(ChangeShell(name=member.name, shell=_usable_shell(member, context, "")))
+    return steps
+
+
+def _usable_shell(member: Member, context: Context, earlier: str) -> str:
+    if member.shell is None:
+        return earlier if earlier in context.host.shells else context.options.default_shell
+    if member.shell not in context.host.shells:
+        raise InputError(
+            f"lab_members, member {member.name}: shell is {member.shell}, which cannot be run on this server; install "
+            "it first, or leave shell out"
+        )
+    return member.shell
+
+
+def _keys(member: Member, context: Context) -> list[Step]:
+    there = context.host.key_files.get(member.name)
+    if not member.ssh_keys:
+        return [RemoveKeys(name=member.name)] if there else []
+    content = (_KEYS_HEAD + "".join(f"{key.line}\n" for key in member.ssh_keys)).encode()
+    if there is not None and there.sound and there.content == content:
+        return []
+    fingerprints = ", ".join(key.fingerprint for key in member.ssh_keys)
+    return [WriteKeys(name=member.name, content=content, fingerprints=fingerprints)]
+
+
+def _home(
+    name: str, uid: int, home: str, entry: Entry | None, context: Context, *, new: bool
+) -> tuple[list[Step], list[str]]:
+    place = context.host.places.get(home, Place())
+    if entry is not None and _away(entry):
+        if entry.archive in context.host.archived:
+            if place.kind == "absent":
+                return [RestoreHome(name=name, archive=entry.archive, home=home)], []
+            return [], [f"{name} came back and has both {home} and the archive {entry.archive}; merge them by hand"]
+        if place.closed:
+            return [ReopenHome(name=name, home=home)], []
+    if place.kind == "absent":
+        if ordinary_home(home):
+            return [MakeHome(name=name, home=home)], []
+        return [], [f"{name} has no home: {home} is not a place where gpulab makes one; make it by hand"]
+    if new and (place.kind != "folder" or place.uid != uid):
+        raise InputError(
+            f"lab_members, member {name}: {home} is there already and belongs to uid {place.uid}; give `uid: "
+            f"{place.uid}` if it is this member's own, or move it away"
+        )
+    return [], []
+
+
+def _away(entry: Entry | None) -> bool:
+    return entry is not None and entry.state in {LEAVING, ABSENT}
+
+
+def _final(member: Member, uid: int, home: str, entry: Entry | None, context: Context, *, new: bool) -> Entry:
+    groups, now = tuple(sorted(member.groups)), context.options.now
+    if entry is None:
+        entry = Entry(name=member.name, uid=uid, home=home, state=CREATING, since=now)
+        event = "created" if new else "adopted"
+    elif _away(entry):
+        event = "returned"
+        # The archive stays on record only when it could not be moved back because both are there.
+        place = context.host.places.get(home, Place())
+        both = entry.archive in context.host.archived and place.kind != "absent"
+        entry = replace(entry, shell="", archive=entry.archive if both else "")
+    elif new or entry.state == CREATING:
+        event = "created"
+    else:
+        event = ""
+    entry = replace(entry, home=home, groups=groups)
+    return entry.turn(PRESENT, event, now) if event else entry

@@ -1,0 +1,61 @@
+"""Role preflight: it says what the run is about, refuses nonsense in one line, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from testinfra.host import Host
+
+PLAYBOOK = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule" / "preflight" / "converge.yml"
+
+
+def converge(host: Host, **variables: Any) -> subprocess.CompletedProcess[str]:
+    """Run the role again on one machine with other variables, as an admin with a changed inventory would."""
+    name = host.backend.name.removeprefix("gpulab-preflight-")
+    inventory = os.environ["MOLECULE_INVENTORY_FILE"]
+    command = ["ansible-playbook", "-i", inventory, "-l", name, "-e", json.dumps(variables), str(PLAYBOOK)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_changes_nothing(host: Host) -> None:
+    assert not host.file("/etc/gpulab").exists
+    assert not host.user("alice").exists
+
+
+def test_prints_the_tier_and_who_is_new(host: Host) -> None:
+    run = converge(host)
+    assert run.returncode == 0, run.stdout
+    assert "tier: table (3 present members)" in run.stdout
+    assert "new members: alice, bob, carol" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("variables", "line"),
+    [
+        ({"group_size": 0}, "group_size is 0; give a whole number from 1 to 10000"),
+        ({"group_size": "seven"}, "group_size is 'seven'; give a whole number from 1 to 10000"),
+        ({"gpu_tier": "cloud"}, "gpu_tier is 'cloud'; give one of auto, table, allocator, slurm"),
+        ({"lab_langauge": "zh"}, "lab_langauge is not a variable of gpulab; did you mean lab_language?"),
+        ({"lab_mail": {"smarthost": "a b"}}, "lab_mail.smarthost is 'a b'; give a host name, such as mail.example.org"),
+    ],
+)
+def test_refuses_in_one_line(host: Host, variables: dict[str, Any], line: str) -> None:
+    run = converge(host, **variables)
+    assert run.returncode != 0
+    assert line in run.stdout + run.stderr
+    assert "Traceback" not in run.stdout + run.stderr
+
+
+def test_keeps_the_mail_password_to_itself(host: Host) -> None:
+    secret = "correct-horse-battery"
+    run = converge(host, lab_mail={"smarthost": "mail.example.org", "user": "lab", "password": secret})
+    assert run.returncode == 0, run.stdout
+    assert host.run("journalctl --no-pager --grep lab_preflight").rc == 0, "the journal records module calls"
+    assert host.run(f"journalctl --no-pager --grep {secret}").rc != 0

@@ -1,0 +1,71 @@
+"""Every role keeps the house rules: specs that agree with defaults, names with its prefix, a scenario with tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+TOP = Path(__file__).resolve().parent.parent
+ROLES = sorted(path.name for path in (TOP / "roles").iterdir() if path.is_dir())
+SCENARIOS = sorted(path.parent for path in (TOP / "molecule").glob("*/molecule.yml"))
+LAB_WIDE = {"preflight"}  # its inputs are the lab-wide variables, which have no prefix
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text()) if path.exists() else None
+
+
+def options(role: str) -> dict[str, dict[str, Any]]:
+    specs = load(TOP / "roles" / role / "meta" / "argument_specs.yml")
+    assert specs, f"role {role} has no meta/argument_specs.yml"
+    return specs["argument_specs"]["main"].get("options", {})
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_specs_and_defaults_agree(role: str) -> None:
+    defaults = load(TOP / "roles" / role / "defaults" / "main.yml") or {}
+    specified = {name: option["default"] for name, option in options(role).items() if "default" in option}
+    assert specified == defaults
+
+
+@pytest.mark.parametrize("role", sorted(set(ROLES) - LAB_WIDE))
+def test_variables_carry_the_role_as_prefix(role: str) -> None:
+    assert [name for name in options(role) if not name.startswith(f"{role}_")] == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_option_is_described_and_typed(role: str) -> None:
+    def check(path: str, tree: dict[str, Any]) -> None:
+        for name, option in tree.items():
+            assert option.get("description"), f"{path}.{name} has no description"
+            assert option.get("type"), f"{path}.{name} has no type"
+            assert option["type"] != "list" or option.get("elements"), f"{path}.{name} is a list of what?"
+            check(f"{path}.{name}", option.get("options", {}))
+
+    check(role, options(role))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_has_a_page_and_a_scenario_of_its_name(role: str) -> None:
+    assert (TOP / "roles" / role / "README.md").exists()
+    assert (TOP / "molecule" / role / "molecule.yml").exists()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.name)
+def test_every_scenario_has_tests(scenario: Path) -> None:
+    # Molecule takes a scenario without tests for a success.
+    found = list((scenario / "tests").glob("test_*.py"))
+    assert found
+    assert all("def test_" in path.read_text() for path in found)
+
+
+def test_shared_values_have_one_default() -> None:
+    """A value that one role enforces and another shows or stores must not have two defaults."""
+    values: dict[str, Any] = {}
+    for role in ROLES:
+        for name, value in (load(TOP / "roles" / role / "defaults" / "main.yml") or {}).items():
+            assert name not in values, f"{name} has a default in two roles"
+            values[name] = value
