@@ -21,8 +21,8 @@ description:
   - Accounts in the list that exist already are adopted with their uid, home, shell and password. The system's accounts
     (uid below 1000, or 60000 and above) are refused.
   - Accounts that are not in the list are never touched. A managed one that vanished from the list is reported.
-  - New accounts have no password. Members log in with ssh keys, which lie in C(/etc/ssh/authorized_keys.d), not in their
-    homes; role C(members) has sshd read them there.
+  - New accounts have no password. Members log in with ssh keys, which lie in C(/etc/ssh/authorized_keys.d), not in
+    their homes; role C(members) has sshd read them there.
   - Which accounts are managed is recorded in C(/var/lib/gpulab/members/registry.json), as is what happened to them.
 options:
   members:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import importlib.resources
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from .errors import GpusimError
 from .records import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # nvmlDeviceArchitecture_t and nvmlBrandType_t of nvml.h
 _ARCHITECTURES = {"ampere": 7, "ada": 8, "hopper": 9}

@@ -11,9 +11,12 @@ import os
 import stat
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import GpusimError
-from .records import Machine
+
+if TYPE_CHECKING:
+    from .records import Machine
 
 _NVIDIA_MAJOR = 195  # Documentation/admin-guide/devices.txt of the kernel, "Nvidia graphics devices"
 _CONTROL_MINOR = 255
@@ -130,4 +133,4 @@ def write_proc(machine: Machine, root: Path) -> None:
 
 
 def _capability(minor: int, mode: int) -> str:
-    return f"DeviceFileMinor: {minor}\nDeviceFileMode: {int(oct(mode)[2:])}\nDeviceFileModify: 1\n"
+    return f"DeviceFileMinor: {minor}\nDeviceFileMode: {mode:o}\nDeviceFileModify: 1\n"

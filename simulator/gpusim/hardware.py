@@ -66,8 +66,8 @@ def build(plan: Plan) -> Machine:
     """
     count = len(plan.models)
     minors = plan.minors or tuple(range(count))
-    if sorted(set(minors)) != sorted(minors) or len(minors) != count:
-        raise GpusimError(f"--minors must name {count} different numbers, one for each card")
+    if len(set(minors)) != count or len(minors) != count or max(minors) >= MAX_CARDS:
+        raise GpusimError(f"--minors must name {count} different numbers below {MAX_CARDS}, one for each card")
     major, _, minor = plan.cuda.partition(".")
     if not (major.isdecimal() and minor.isdecimal()):
         raise GpusimError(f'--cuda is "{plan.cuda}"; write a version such as 12.4')

@@ -7,10 +7,13 @@ Hopper (mig_mode_kept of the card tables; NVIDIA MIG user guide, "Enable MIG mod
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import faults, processes
 from .errors import GpusimError
-from .records import Machine, Record
+
+if TYPE_CHECKING:
+    from .records import Machine, Record
 
 
 def reset(machine: Machine, card: Record) -> None:

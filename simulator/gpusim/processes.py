@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from . import store
 from .errors import GpusimError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 _START_FIELD = 19  # of proc_pid_stat(5), counted after the command's closing bracket: state is 0, starttime 19
 _STATE_FIELD = 0
@@ -139,7 +142,7 @@ def forget_own() -> None:
                 path.unlink()
 
 
-def change(pid: int, changes: Mapping[str, int]) -> None:
+def change(pid: int, changes: Mapping[str, Any]) -> None:
     """Change what a running process uses, for instance `{"sm": 3}` when it goes idle.
 
     Raises:

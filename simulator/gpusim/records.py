@@ -6,10 +6,13 @@ the same file (nvml/state.c), so the order of kinds is fixed here and there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from .errors import GpusimError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
 
 ORDER = ("driver", "model", "profile", "ciprofile", "card", "link", "gi", "ci", "fault")
 # Everything printable except space and percent stays as it is; the file is meant to be read by people too.

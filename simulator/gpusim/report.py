@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import processes
-from .records import Machine
+
+if TYPE_CHECKING:
+    from .records import Machine
 
 
 def as_json(machine: Machine) -> str:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from . import processes, store
 from .errors import GpusimError
-from .records import Machine, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .records import Machine, Record
 
 _NO_DEVICE = "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"
 _NODE = "/dev/nvidia{}"
@@ -83,7 +87,8 @@ def reserve(machine: Machine, targets: Sequence[Target], use: processes.Use) -> 
         free = free_mib(machine, target, running)
         if use.mib > free:
             raise GpusimError(
-                f"CUDA_ERROR_OUT_OF_MEMORY: out of memory on card {target.card}: {use.mib} MiB asked for, {free} MiB free"
+                f"CUDA_ERROR_OUT_OF_MEMORY: out of memory on card {target.card}: "
+                f"{use.mib} MiB asked for, {free} MiB free"
             )
     processes.register(
         tuple(
@@ -172,7 +177,7 @@ def execute(command: Sequence[str]) -> None:
         GpusimError: there is no such program.
     """
     try:
-        os.execvp(command[0], list(command))
+        os.execvp(command[0], list(command))  # noqa: S606 - becoming the program is what `run` is for
     except OSError as error:
         processes.forget_own()
         raise GpusimError(f"{command[0]} cannot be started: {error.strerror}") from error

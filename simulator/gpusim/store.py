@@ -11,11 +11,14 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import GpusimError
 from .records import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DEFAULT_FOLDER = "/run/gpusim"
 PROCESSES = "procs.d"

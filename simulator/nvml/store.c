@@ -42,7 +42,7 @@ static bool read_all(int file, char *text, size_t size)
         done += (size_t)count;
     }
     text[size] = '\0';
-    return true;
+    return memchr(text, '\0', size) == NULL;
 }
 
 static bool read_file(int file)

@@ -97,6 +97,7 @@ def found(scene: Situation) -> set[tuple[str, str, int | None]]:
 
 
 BOBS = book("09:00", "12:00")
+YESTERDAYS = book("2026-11-30 09:00", "2026-11-30 12:00", task="before")
 CAROLS = book("12:00", "15:00", user="carol", task="eval")
 
 CASES = [
@@ -132,8 +133,11 @@ CASES = [
      [card(0, proc(1))], {(OVERRUN, "bob", 0), (SOON, "bob", 0)}),
     ("a booking of another card does not cover", "12:10", [BOBS, book("12:00", "13:00", gpu=1, task="more")],
      [card(0, proc(1)), card(1)], {(OVERRUN, "bob", 0), (RUNNING, "bob", 1)}),
-    ("came back after the end without booking", "12:10", [BOBS], [card(0, proc(1, started="12:01"))],
-     {(UNBOOKED, "bob", 0)}),
+    ("goes on with a new process", "12:10", [BOBS], [card(0, proc(1, started="12:05"))], {(OVERRUN, "bob", 0)}),
+    ("goes on since yesterday's booking", "12:10", [YESTERDAYS],
+     [card(0, proc(1, started="2026-11-30 09:30"), proc(2))], {(OVERRUN, "bob", 0)}),
+    ("came back the next day without booking", "12:10", [YESTERDAYS], [card(0, proc(1))], {(UNBOOKED, "bob", 0)}),
+    ("came back less than a day later", "11:50", [YESTERDAYS], [card(0, proc(1))], {(OVERRUN, "bob", 0)}),
     ("finished early and still there", "10:30", [book("09:00", "10:15", status="done")], [card(0, proc(1))],
      {(OVERRUN, "bob", 0)}),
     ("a cancelled booking neither covers nor reminds", "09:30", [book("09:00", "12:00", status="cancelled")],

@@ -77,7 +77,7 @@ def test_the_commands_in_the_mails_are_ones_that_gpu_schedule_takes(language):
 
 def test_overrun_says_what_where_since_when_and_what_to_do():
     mail = mails(situation("12:30", [BOBS], [card(0, proc(4242, started="08:05"), proc(99, memory=None))]))["bob"]
-    assert mail.subject == "[gpulab gpu1] card 0: your booking 'train' is over, your processes still run"
+    assert mail.subject == "[gpulab gpu1] card 0: your booking 'train' is over, but your processes run on"
     assert "ended 2026-12-01 12:00" in mail.body
     assert re.search(r"PID 99 +python +\? GiB +since 2026-12-01 08:00", mail.body)
     assert re.search(r"PID 4242 +python +20\.0 GiB +since 2026-12-01 08:05", mail.body)
@@ -104,7 +104,7 @@ def test_several_events_are_one_mail_whose_subject_names_the_worst_and_counts_th
     mail = mails(situation("12:40", bookings, [card(0, proc(1)), card(1), card(2)]))["bob"]
     assert len(mail.events) == 4
     assert mail.subject.startswith("[gpulab gpu1] card 0: your booking 'train' is over")
-    assert mail.subject.endswith(" (and 3 more)")
+    assert mail.subject.endswith(" (and 2 more)")
     order = [mail.body.index(text) for text in ("'train' of card 0", "'next' of card 1 began", "'later' of card 2")]
     assert order == sorted(order)
 
@@ -115,6 +115,15 @@ def test_a_booking_of_several_cards_is_told_in_one_breath():
     assert len(mail.events) == 3
     assert mail.subject == "[gpulab gpu1] card 0, 1, 3: your booking 'train' has begun"
     assert "CUDA_VISIBLE_DEVICES=0,1,3 " in mail.body
+
+
+def test_that_a_booking_has_begun_goes_without_saying_when_it_is_not_used():
+    bookings = [book("09:00", "12:00", gpu=gpu) for gpu in (0, 1)]
+    mail = mails(situation("09:40", bookings, [card(0, proc(1)), card(1)]))["bob"]
+    assert sorted(event.kind for event in mail.events) == ["running", "running", "unused"]
+    assert mail.subject == "[gpulab gpu1] card 1: your booking 'train' is not used (and 1 more)"
+    assert "'train' of card 0 is running" in mail.body
+    assert "card 1 is running" not in mail.body
 
 
 def test_overlap_shows_both_rows_and_each_owner_how_to_give_way():

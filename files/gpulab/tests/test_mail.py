@@ -144,6 +144,13 @@ def test_refusals_are_one_line_with_the_last_word_of_the_mta(tmp_path, mta, reas
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.parametrize("text", ["PID 7 = python\n", "您的进程仍在运行 = 4242\n"])
+def test_a_mailbox_can_be_read_without_a_mail_program(tmp_path, text):
+    body = text + "w" * 300 + "\n"
+    ((_, options),) = sent(tmp_path, body=body).calls
+    assert body.encode() in options["input"]
+
+
 def test_a_real_program_gets_the_mail_on_its_input(tmp_path, monkeypatch):
     keeper = tmp_path / "sendmail"
     keeper.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" > {tmp_path}/arguments\ncat > {tmp_path}/message\n')

@@ -16,7 +16,7 @@ from ..errors import GpulabError, UnsafeFileError
 from .files import read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     Runner = Callable[..., subprocess.CompletedProcess[bytes]]
     """Called like subprocess.run."""
@@ -29,6 +29,8 @@ _TOPIC = re.compile(r"[a-z][a-z0-9-]*")
 _DOMAIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _SUBJECT_LIMIT = 160
 _MAILNAME_LIMIT = 4096
+_LINE_LIMIT = 998
+"""Longest line of a mail, bytes (RFC 5322, 2.1.1)."""
 
 
 class MailError(GpulabError):
@@ -95,8 +97,16 @@ def compose(recipient: str, subject: str, body: str, *, topic: str, domain: str 
     message["Auto-Submitted"] = "auto-generated"
     # RFC 2919: a list without a domain of its own lives under localhost.
     message["List-Id"] = f"gpulab {topic} <{topic}.gpulab.{domain or 'localhost'}>"
-    message.set_content("\n".join(_spaced(line).rstrip() for line in body.split("\n")))
+    lines = [_spaced(line).rstrip() for line in body.split("\n")]
+    message.set_content("\n".join(lines), cte=_encoding(lines))
     return message
+
+
+def _encoding(lines: Sequence[str]) -> str | None:
+    """Choose a transfer encoding that leaves the text readable where no mail program is: in /var/mail, with a pager."""
+    if max(len(line.encode()) for line in lines) > _LINE_LIMIT:
+        return None  # what the email package thinks best for long lines
+    return "7bit" if all(line.isascii() for line in lines) else "8bit"
 
 
 def _mailname(root: Path) -> str:

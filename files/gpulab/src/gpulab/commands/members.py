@@ -49,9 +49,7 @@ def main(argv: Sequence[str], root: Path = Path("/")) -> int:
         print(json.dumps(records, ensure_ascii=False, indent=2))
         return 0
     if not entries:
-        print(
-            "no managed accounts yet; lab_members in the inventory lists them, and the next run of the playbook makes them"
-        )
+        print("no managed accounts yet; the playbook makes those that lab_members lists")
         return 0
     rows = [("NAME", "UID", "STATE", "SINCE", "ADMIN", "HOME")]
     rows += [

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ENGLISH: Mapping[str, str] = {
-    "overrun title": "card {card}: your booking '{task}' is over, your processes still run",
-    "overrun": "Your booking '{task}' of card {card} ended {end}. Still on the card:",
+    "overrun title": "card {card}: your booking '{task}' is over, but your processes run on",
+    "overrun": "Your booking '{task}' of card {card} ended {end}, but these processes of yours are on it:",
     "occupied title": "card {card}: {user} is on the card you have booked",
     "occupied": "Card {card} is yours now: '{task}', {span}. But {user} still has processes there:",
     "occupied over": "Their booking '{other_task}' ended {other_end}. {user} gets a mail too; nothing is killed.",

@@ -56,6 +56,9 @@ UNCOVERED = "uncovered"
 Key = tuple[str, ...]
 """What makes an event the same one in the next run: kind, account that is told, card or `-`, and what it is about."""
 
+_SAME_WORK_SECONDS = 24 * 3600
+"""So long after a booking its owner's processes on the card are taken for the same work going on."""
+
 _MAX_PAIRS = 100
 """Overlapping pairs told at once: a sheet that somebody pasted over itself has more pairs than anybody can read."""
 
@@ -287,8 +290,7 @@ def _uncovered(situation: Situation, card: Card, user: str, processes: tuple[Sig
         return
     ended = [b for b in here if b.user == user and b.status != CANCELLED and _over(b, now)]
     last = max(ended, key=lambda b: b.end, default=None)
-    # What began after the booking had ended is no overrun: somebody came back without booking again.
-    overrun = last is not None and any(p.started is None or p.started < _instant(last.end) for p in processes)
+    overrun = last is not None and _goes_on(processes, _instant(last.end), now)
     if last is not None and overrun and now < _instant(last.end) + situation.limits.overrun_minutes * 60:
         return
     cover = next((b for b in here if _covers(b, now)), None)
@@ -305,6 +307,12 @@ def _uncovered(situation: Situation, card: Card, user: str, processes: tuple[Sig
         key = _key(OCCUPIED, cover.user, card.index, _name(cover), user)
         before = last if overrun else None
         yield Event(OCCUPIED, cover.user, key, card.index, cover, user, cover=before, processes=processes)
+
+
+def _goes_on(processes: Iterable[Sighting], end: float, now: float) -> bool:
+    """Tell whether processes are the rest of a booking, and not somebody who came back another day without one."""
+    # Work is often a row of short processes: that these began after the end proves nothing on the same day.
+    return now - end < _SAME_WORK_SECONDS or any(p.started is None or p.started < end for p in processes)
 
 
 def _next(bookings: Iterable[Booking], user: str, now: float) -> Booking | None:

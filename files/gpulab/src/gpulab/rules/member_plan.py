@@ -108,8 +108,8 @@ def _check_options(options: Options, host: Host) -> None:
         raise InputError(f"members_home_root is {options.home_root!r}; give a folder for homes, such as /home")
     if options.default_shell not in host.shells:
         raise InputError(
-            f"members_default_shell is {options.default_shell!r}, which cannot be run on this server; install it or give "
-            "another, such as /bin/bash"
+            f"members_default_shell is {options.default_shell!r}, which cannot be run on this server; install it or "
+            "give another, such as /bin/bash"
         )
 
 

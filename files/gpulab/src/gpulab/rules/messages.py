@@ -93,7 +93,7 @@ class _Writer:
         self.words = WORDS.get(letterhead.language, ENGLISH)
 
     def mail(self, recipient: str, events: Sequence[Event]) -> Mail:
-        groups = _grouped(events)
+        groups = _grouped(_worth_saying(events))
         titles = [self.say(f"{group[0].kind} title", group) for group in groups]
         paragraphs = ["\n".join(self.paragraph(group)) for group in groups[:_MAX_PARAGRAPHS]]
         if len(groups) > _MAX_PARAGRAPHS:
@@ -253,6 +253,12 @@ class _Writer:
             # The server's own wall clock, as in the sheet.
             since = f"{datetime.fromtimestamp(process.started):{TIME_FORMAT}}"  # noqa: DTZ006 - local time is meant
         return self.words["process"].format(since=since)
+
+
+def _worth_saying(events: Sequence[Event]) -> list[Event]:
+    """Leave out that a booking has begun where the same mail says that it is not used or somebody is in the way."""
+    said = {(event.gpu_id, event.booking) for event in events if event.kind in {checks.UNUSED, checks.OCCUPIED}}
+    return [event for event in events if event.kind != checks.RUNNING or (event.gpu_id, event.booking) not in said]
 
 
 def _grouped(events: Sequence[Event]) -> list[list[Event]]:

@@ -101,4 +101,4 @@ def check_lines(
 
 
 def _whose(booking: Booking) -> str:
-    return f"{booking.user}'s {printable(booking.task_name)!r} ({show_span(booking.start, booking.end)})"
+    return f"{booking.user}'s '{printable(booking.task_name)}' ({show_span(booking.start, booking.end)})"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import names
 from ..rules.lab import Lab, parse_lab
+from ..rules.member_registry import ABSENT
 from ..rules.server import judge, parse_server
 from .members import read_registry
 
@@ -51,8 +52,7 @@ def inspect(
 
 
 def _plan(lab: Lab, system: str, root: Path) -> list[str]:
-    registered = {entry.name: entry.state for entry in read_registry(root)}
-    known = {name for name, state in registered.items() if state == "present"}
+    known = {entry.name for entry in read_registry(root) if entry.state != ABSENT}
     leaving = sorted(member.name for member in lab.members if not member.present and member.name in known)
     joining = sorted(member.name for member in lab.members if member.present and member.name not in known)
     lines: list[str] = []

@@ -1,0 +1,211 @@
+"""Measure gpulab beside what people would do without it, in one run on one machine, as ratios.
+
+Usage: run.py RESULT.json. Machines differ; ratios of two things measured side by side differ little.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+TOP = Path(__file__).resolve().parent.parent
+IMAGE = "localhost/gpulab-debian13"
+MACHINE = "gpulab-bench"
+FLOOR_MACHINE = "gpulab-bench-floor"
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table.
+
+    Attributes:
+        what: what was compared.
+        ours: measured value of gpulab.
+        other: measured value of the alternative.
+        unit: of both, `s` or `tasks`.
+        limit: the largest ratio ours / other that we accept; None when it is only told.
+    """
+
+    what: str
+    ours: float
+    other: float
+    unit: str
+    limit: float | None
+
+    @property
+    def ratio(self) -> float:
+        """Return ours / other."""
+        return self.ours / self.other
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the limit is kept."""
+        return self.limit is None or self.ratio <= self.limit
+
+
+@dataclass(frozen=True)
+class Run:
+    """One playbook run: wall time in seconds, tasks that ran, tasks that changed something."""
+
+    seconds: float
+    tasks: int
+    changed: int
+
+
+def podman(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run podman; its complaint is ours when it fails."""
+    done = subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False, **options)
+    if done.returncode:
+        sys.exit(f"bench: podman {' '.join(arguments[:3])} ... failed: {done.stderr.strip()}")
+    return done
+
+
+def start(name: str) -> None:
+    """Start a bare server."""
+    subprocess.run(["podman", "rm", "--force", "--time", "0", name], capture_output=True, check=False)
+    podman("run", "--detach", "--name", name, "--hostname", "gpu1", "--systemd=always", "--privileged", IMAGE)
+    for _ in range(60):
+        state = subprocess.run(
+            ["podman", "exec", name, "systemctl", "is-system-running"], capture_output=True, text=True, check=False
+        )
+        if state.stdout.strip() == "running":
+            return
+        time.sleep(0.5)
+    sys.exit(f"bench: {name} did not boot")
+
+
+def inventory(folder: Path, members: int) -> Path:
+    """Write an inventory with so many members, each with a key, and return its path."""
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43
+    people = [{"name": "alice", "admin": True, "ssh_keys": [key]}]
+    people += [
+        {"name": f"member{number:04}", "mail": f"member{number:04}@example.org", "ssh_keys": [key]}
+        for number in range(1, members)
+    ]
+    host = {"ansible_connection": "containers.podman.podman", "ansible_podman_mount_detection": False}
+    variables = {
+        "lab_admin": "alice",
+        "lab_members": people,
+        "gpu_tier": "table",
+        "simulated_cards": "a100-sxm4-80gb:4",
+    }
+    path = folder / f"{members}.yml"
+    path.write_text(json.dumps({"gpu_servers": {"hosts": {MACHINE: host}, "vars": variables}}))
+    return path
+
+
+def play(playbook: Path, hosts: Path, *options: str) -> Run:
+    """Run a playbook and count."""
+    began = time.perf_counter()
+    command = ["ansible-playbook", "--inventory", str(hosts), str(playbook), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TOP)
+    seconds = time.perf_counter() - began
+    if done.returncode:
+        sys.exit(f"bench: {playbook.name} failed:\n{done.stdout[-3000:]}{done.stderr[-2000:]}")
+    recap = done.stdout.rsplit("PLAY RECAP", 1)[1]
+    counts = dict(part.split("=") for part in recap.split() if "=" in part)
+    return Run(seconds, int(counts["ok"]) + int(counts["skipped"]), int(counts["changed"]))
+
+
+def quiet(playbook: Path, hosts: Path) -> Run:
+    """Return the fastest of several runs that change nothing."""
+    runs = [play(playbook, hosts) for _ in range(ROUNDS)]
+    if any(run.changed for run in runs):
+        sys.exit(f"bench: a repeated run of {playbook.name} changed something")
+    return min(runs, key=lambda run: run.seconds)
+
+
+def say(text: str) -> None:
+    """Tell how far we are."""
+    print(f"... {text}", file=sys.stderr, flush=True)
+
+
+def measure_site(folder: Path) -> list[Figure]:
+    """First run against the packages alone; no-change runs with 10 and 1,000 members; tasks."""
+    site = TOP / "playbooks" / "site.yml"
+    few, many = inventory(folder, 10), inventory(folder, 1000)
+    start(MACHINE)
+    play(TOP / "playbooks" / "demo.yml", few)
+    say("first run with 10 members")
+    first = play(site, few)
+    say("the same packages with apt-get alone")
+    floor = apt_floor()
+    say(f"no-change runs with 10 members ({ROUNDS} times)")
+    ten = quiet(site, few)
+    say("no-change runs with a loop of ansible.builtin.user over 10 members")
+    play(TOP / "bench" / "loop.yml", few)
+    loop = quiet(TOP / "bench" / "loop.yml", few)
+    members_only = quiet(TOP / "bench" / "members.yml", few)
+    say("first run with 1,000 members")
+    play(site, many)
+    say(f"no-change runs with 1,000 members ({ROUNDS} times)")
+    thousand = quiet(site, many)
+    return [
+        Figure("first run / apt-get install of its packages", first.seconds, floor, "s", None),
+        Figure("no-change run, 1,000 / 10 members", thousand.seconds, ten.seconds, "s", 1.5),
+        Figure("tasks of a no-change run, 1,000 / 10 members", thousand.tasks, ten.tasks, "tasks", 1.0),
+        Figure("tasks of a no-change run / allowed", ten.tasks, 60, "tasks", 1.0),
+        Figure("10 members unchanged, role members / loop", members_only.seconds, loop.seconds, "s", None),
+    ]
+
+
+def apt_floor() -> float:
+    """Install the packages that the site added to the bare server, on another one, with apt-get alone."""
+    listing = "dpkg-query --show --showformat='${Package}\\n' | sort"
+    start(FLOOR_MACHINE)
+    before = set(podman("exec", FLOOR_MACHINE, "sh", "-c", listing).stdout.split())
+    after = set(podman("exec", MACHINE, "sh", "-c", listing).stdout.split())
+    command = ["apt-get", "install", "--yes", "-qq", "--no-install-recommends", *sorted(after - before)]
+    began = time.perf_counter()
+    podman("exec", "--env", "DEBIAN_FRONTEND=noninteractive", FLOOR_MACHINE, *command)
+    return time.perf_counter() - began
+
+
+def measure_commands() -> list[Figure]:
+    """What members and cron start, against the bare start of Python, CPU and wall time inside the machine."""
+    script = (
+        "import subprocess, sys, time\n"
+        "def best(*command):\n"
+        "    times = []\n"
+        "    for _ in range(10):\n"
+        "        began = time.perf_counter()\n"
+        "        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)\n"
+        "        times.append(time.perf_counter() - began)\n"
+        "    return min(times)\n"
+        "bare = best('/opt/gpulab/current/bin/python', '-c', 'pass')\n"
+        "print(bare, best('gpu-schedule', 'list'), best('gpulab', 'check-gpu', '--dry-run'))\n"
+    )
+    done = podman("exec", "--interactive", MACHINE, "python3", "-", input=script)
+    bare, listing, check = (float(part) for part in done.stdout.split())
+    return [
+        Figure("gpu-schedule list / bare Python start", listing, bare, "s", None),
+        Figure("check_gpu, 4 cards / bare Python start", check, bare, "s", None),
+    ]
+
+
+def main(argv: list[str]) -> int:
+    """Measure, print, write; 1 when a limit is not kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        figures = measure_site(Path(folder)) + measure_commands()
+    for machine in (MACHINE, FLOOR_MACHINE):
+        podman("rm", "--force", "--time", "0", machine)
+    width = max(len(figure.what) for figure in figures)
+    print(f"{'':{width}}  {'ours':>10}  {'other':>10}  {'ratio':>7}  limit")
+    for figure in figures:
+        limit = "" if figure.limit is None else f"{figure.limit:.1f} {'kept' if figure.holds else 'BROKEN'}"
+        values = f"{figure.ours:>8.2f} {figure.unit[:1]}  {figure.other:>8.2f} {figure.unit[:1]}"
+        print(f"{figure.what:{width}}  {values}  {figure.ratio:>7.2f}  {limit}")
+    result = [{**asdict(figure), "ratio": figure.ratio} for figure in figures]
+    Path(argv[0]).write_text(json.dumps(result, indent=2))
+    return 0 if all(figure.holds for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,104 @@
+"""The state file: both sides write the same text, writers at once lose nothing, broken text is no machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import NvmlError
+from gpusim import catalogue
+from gpusim.records import Machine, Record
+
+DRIVER_NOT_LOADED, INSUFFICIENT_RESOURCES = 9, 23
+EVERY_MODEL = ",".join(f"{name}:2" for name in catalogue.model_names())
+
+
+def test_the_library_writes_what_the_command_wrote(bare_machine):
+    bare_machine.gpusim("init", "--cards", EVERY_MODEL, "--seed", "50% of a seed")
+    bare_machine.gpusim("fail", "--call", "nvmlDeviceGetFanSpeed*", "--gpu", 1)
+    before = (bare_machine.state / "state").read_text()
+    nvml = bare_machine.nvml()
+    card = nvml.nvmlDeviceGetHandleByIndex(0)
+    nvml.nvmlDeviceSetPersistenceMode(card, 1)
+    changed = (bare_machine.state / "state").read_text()
+    nvml.nvmlDeviceSetPersistenceMode(card, 0)
+    assert (bare_machine.state / "state").read_text() == before != changed
+
+
+def test_text_form_keeps_every_value():
+    values = {"name": "a b%c=d\n\té", "empty": "", "number": 7}
+    machine = Machine([Record("card", values), Record("driver", version=1)])
+    again = Machine.parse(machine.render())
+    assert [record.kind for record in again.records] == ["driver", "card"]
+    assert again.records[1] == {"name": "a b%c=d\n\té", "empty": "", "number": "7"}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:0],
+        lambda text: text.replace("minor=0", "minor=x"),
+        lambda text: text.replace(" minor=0", ""),
+        lambda text: text.replace("minor=0", "minor=0 colour=red"),
+        lambda text: text.replace("minor=0", "minor=99999999999"),
+        lambda text: text.replace("starts=0,2,4", "starts=0,2,44"),
+        lambda text: text.replace("model=a100-sxm4-80gb minor=1", "model=unknown minor=1"),
+        lambda text: text.replace("uuid=GPU-", "uuid=" + "x" * 500),
+        lambda text: text.replace("NVIDIA%20", "NVIDIA%2z"),
+        lambda text: text.replace("NVIDIA%20", "NVIDIA%00"),
+        lambda text: text + "card\n",
+        lambda text: text + "stranger a=b\n",
+        lambda text: text + text,
+        lambda text: text * 200,
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("\n", "\0"),
+    ],
+)
+def test_a_state_that_is_not_understood_is_no_driver(machine, damage):
+    path = machine.state / "state"
+    text = path.read_text()
+    damaged = damage(text)
+    assert damaged != text
+    path.write_text(damaged)
+    with pytest.raises(NvmlError) as failure:
+        machine.nvml()
+    assert failure.value.number == DRIVER_NOT_LOADED
+
+
+def test_eight_writers_at_once_make_seven_instances(machine):
+    clients = [machine.client() for _ in range(8)]
+    for client in clients:
+        client.nvmlInit()
+    card = clients[0].nvmlDeviceGetHandleByIndex(0)
+    clients[0].nvmlDeviceSetMigMode(card, 1)
+
+    def create(client):
+        try:
+            return client.nvmlGpuInstanceGetInfo(client.nvmlDeviceCreateGpuInstance(card, 19)).id
+        except NvmlError as error:
+            return -error.number
+
+    with ThreadPoolExecutor(8) as pool:
+        made = sorted(pool.map(create, clients))
+    assert made == [-INSUFFICIENT_RESOURCES, 7, 8, 9, 10, 11, 12, 13]
+
+
+def test_command_and_library_change_at_once_and_lose_nothing(machine):
+    nvml = machine.nvml()
+    card = nvml.nvmlDeviceGetHandleByIndex(0)
+    nvml.nvmlDeviceSetMigMode(card, 1)
+    many = "any(main(['busy', '--gpu', '1', '--sm', str(percent)]) for percent in range(1, 41))"
+    program = f"import sys; from gpusim.main import main; sys.exit({many})"
+    other = subprocess.Popen([sys.executable, "-c", program], env=machine.environment)
+    rounds = 0
+    while other.poll() is None or rounds < 20:
+        instance = nvml.nvmlDeviceCreateGpuInstance(card, 9)
+        assert len(nvml.gpu_instances(card, 9)) == 1
+        nvml.nvmlGpuInstanceDestroy(instance)
+        rounds += 1
+    assert other.returncode == 0
+    assert nvml.nvmlDeviceGetUtilizationRates(nvml.nvmlDeviceGetHandleByIndex(1)).gpu == 40
+    assert nvml.nvmlDeviceGetMigMode(card) == [1, 1]
+    assert sorted(path.name for path in machine.state.iterdir()) == ["lock", "procs.d", "state"]
