@@ -16,11 +16,16 @@ from .errors import GpusimError
 from .hardware import Plan
 
 _CONFIGURATION = "/etc/gpusim.conf"
-INFOROM = os.environ.get("GPUSIM_INFOROM") or "/var/lib/gpusim/inforom"
+_INFOROM = "/var/lib/gpusim/inforom"
 
 
 def _configuration() -> Path:
     return Path(os.environ.get("GPUSIM_CONF") or _CONFIGURATION)
+
+
+def inforom() -> str:
+    """Return the file of what cards remember without power; GPUSIM_INFOROM names another one for tests."""
+    return os.environ.get("GPUSIM_INFOROM") or _INFOROM
 
 
 def save(plan: Plan) -> None:

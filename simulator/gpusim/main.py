@@ -22,7 +22,7 @@ def _init(options: argparse.Namespace) -> None:
         cuda=options.cuda,
         seed=options.seed,
         caps=options.caps,
-        inforom=boot.INFOROM if options.persist else "",
+        inforom=boot.inforom() if options.persist else "",
         devnodes=options.devnodes,
     )
     machine = hardware.build(plan)

@@ -164,7 +164,7 @@ nvmlReturn_t call_commit(struct call *call)
     if (call->changing && call->result == NVML_SUCCESS) {
         call->changing = false;
         if (!store_end(true))
-            call->result = NVML_ERROR_NO_PERMISSION;
+            call->result = store_is_root() ? NVML_ERROR_OPERATING_SYSTEM : NVML_ERROR_NO_PERMISSION;
     }
     return call->result;
 }

@@ -119,16 +119,19 @@ static bool replace_file(const char *path, void (*writer)(FILE *))
     return good;
 }
 
-bool store_end(bool keep)
+/* The state comes last: until it is replaced nothing has changed for anybody. */
+static bool write_all(void)
 {
     char path[PATH_SIZE];
-    bool good = true;
-    if (keep) {
-        good = path_in(path, "state") && replace_file(path, write_state);
-        if (good && current.driver.inforom[0] != '\0')
-            good = replace_file(current.driver.inforom, write_inforom);
-    }
-    current_is_read = false;
+    const char *inforom = current.driver.inforom;
+    return path_in(path, "state") && (inforom[0] == '\0' || replace_file(inforom, write_inforom)) &&
+           replace_file(path, write_state);
+}
+
+bool store_end(bool keep)
+{
+    bool good = !keep || write_all();
+    current_is_read = false; /* what was changed in memory and not written must not be seen */
     unlock();
     return good;
 }

@@ -93,6 +93,7 @@ class Machine:
             **{key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"},
             "GPUSIM_STATE": str(folder / "state"),
             "GPUSIM_CONF": str(folder / "gpusim.conf"),
+            "GPUSIM_INFOROM": str(folder / "inforom" / "modes"),
             "LD_LIBRARY_PATH": str(build),
             "PYTHONPATH": str(SIMULATOR),
             "PYTHONDONTWRITEBYTECODE": "1",

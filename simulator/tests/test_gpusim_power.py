@@ -23,7 +23,6 @@ def split(nvml, index):
 @pytest.fixture
 def generations(bare_machine):
     """Card 0 is an Ampere card, card 1 a Hopper card, each with one instance."""
-    bare_machine.environment["GPUSIM_INFOROM"] = str(bare_machine.folder / "inforom")
     bare_machine.gpusim("init", "--persist", "--cards", "a100-sxm4-80gb:1,h200-sxm5-141gb:1")
     nvml = bare_machine.nvml()
     return bare_machine, nvml, [split(nvml, 0), split(nvml, 1)]

@@ -184,10 +184,10 @@ def test_no_visible_device(machine, visible):
 
 
 def test_a_command_that_is_not_there(machine):
-    command = [sys.executable, "-m", "gpusim", "run", "--gpu", "0", "--", "no-such-program"]
+    command = [sys.executable, "-m", "gpusim", "run", "--gpu", "0", "--", "/no/such/program"]
     result = subprocess.run(command, env=machine.environment, check=False, capture_output=True, text=True)
     assert result.returncode == 1
-    assert result.stderr == "gpusim: no-such-program cannot be started: No such file or directory\n"
+    assert result.stderr == "gpusim: /no/such/program cannot be started: No such file or directory\n"
     assert list((machine.state / "procs.d").iterdir()) == []
 
 

@@ -11,7 +11,7 @@ from conftest import NvmlError
 from gpusim import catalogue
 from gpusim.records import Machine, Record
 
-DRIVER_NOT_LOADED, INSUFFICIENT_RESOURCES = 9, 23
+INVALID_ARGUMENT, DRIVER_NOT_LOADED, OPERATING_SYSTEM, INSUFFICIENT_RESOURCES = 2, 9, 17, 23
 EVERY_MODEL = ",".join(f"{name}:2" for name in catalogue.model_names())
 
 
@@ -25,6 +25,36 @@ def test_the_library_writes_what_the_command_wrote(bare_machine):
     changed = (bare_machine.state / "state").read_text()
     nvml.nvmlDeviceSetPersistenceMode(card, 0)
     assert (bare_machine.state / "state").read_text() == before != changed
+
+
+def test_a_refused_change_changes_nothing(machine):
+    nvml = machine.nvml()
+    card = nvml.nvmlDeviceGetHandleByIndex(0)
+    before = (machine.state / "state").read_text()
+    for call, value in (
+        (nvml.nvmlDeviceSetPersistenceMode, 7),
+        (nvml.nvmlDeviceSetPowerManagementLimit, 1000),
+        (nvml.nvmlDeviceSetMigMode, 2),
+    ):
+        with pytest.raises(NvmlError) as failure:
+            call(card, value)
+        assert failure.value.number == INVALID_ARGUMENT
+    assert (machine.state / "state").read_text() == before
+    assert nvml.nvmlDeviceGetPersistenceMode(card) == 0
+    assert nvml.nvmlDeviceGetPowerManagementLimit(card) == 400_000
+    assert nvml.nvmlDeviceGetMigMode(card) == [0, 0]
+
+
+def test_a_change_that_cannot_be_written_fails_whole(bare_machine):
+    """The folder of the InfoROM file is gone: the mode is neither changed nor half changed."""
+    bare_machine.gpusim("init", "--persist", "--cards", "a30:1")
+    (bare_machine.folder / "inforom").rmdir()
+    nvml = bare_machine.nvml()
+    card = nvml.nvmlDeviceGetHandleByIndex(0)
+    with pytest.raises(NvmlError) as failure:
+        nvml.nvmlDeviceSetMigMode(card, 1)
+    assert failure.value.number == OPERATING_SYSTEM
+    assert nvml.nvmlDeviceGetMigMode(card) == [0, 0]
 
 
 def test_text_form_keeps_every_value():
