@@ -26,9 +26,10 @@ def _rows(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(_lines(name)))
 
 
-def symbols() -> list[str]:
-    """Return the names of all functions the library exports."""
-    return [line for line in _lines("symbols.txt") if not line.startswith("#")]
+def symbols() -> dict[str, str]:
+    """Return the names of all exported functions, each with the name under which faults and traces know it."""
+    words = [line.split() for line in _lines("symbols.txt") if not line.startswith("#")]
+    return {names[0]: names[-1] for names in words}
 
 
 def model_names() -> list[str]:

@@ -8,6 +8,7 @@ from .records import Machine, Record
 
 ANY_CARD = "*"
 ANY_CALL = "*"
+_MOST_FAULTS = 48  # nvml/state.h has room for these and for each card being lost
 
 # nvmlReturn_t of nvml.h, by the words used on the command line
 ERRORS = {
@@ -54,12 +55,16 @@ def fail_call(machine: Machine, call: str, card: str, error: str) -> None:
     Raises:
         GpusimError: the call or the card does not exist.
     """
+    known = catalogue.symbols()
+    call = known.get(call, call)
     stem = call.removesuffix("*")
-    if not any(name == call or (stem != call and name.startswith(stem)) for name in catalogue.symbols()):
+    if call not in known and not (stem != call and any(name.startswith(stem) for name in known.values())):
         raise GpusimError(f'"{call}" is not an NVML call; write for instance --call nvmlDeviceGetMemoryInfo_v2')
     if card != ANY_CARD:
         machine.card(int(card))
     machine.remove("fault", call=call, card=card)
+    if len(list(machine.all("fault"))) >= _MOST_FAULTS:
+        raise GpusimError(f"there are {_MOST_FAULTS} injected faults already; heal some with: gpusim fail --clear")
     machine.records.append(Record("fault", call=call, card=card, error=ERRORS[error]))
 
 

@@ -47,16 +47,16 @@ def choose(machine: Machine, gpu: str | None, mig: str | None) -> tuple[Target, 
         mig: UUID of a MIG device, None when not given.
 
     Raises:
-        GpusimError: there is no such device, or a card in MIG mode was asked for as a whole.
+        GpusimError: there is no such device, or the card is in MIG mode and has no MIG device.
     """
     if mig is not None:
         return (_mig_device(machine, mig),)
     if gpu is not None:
-        return tuple(_whole_card(machine, _index(word)) for word in gpu.split(","))
+        return tuple(dict.fromkeys(_whole_card(machine, _index(word)) for word in gpu.split(",")))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return (_whole_card(machine, 0),)
-    return tuple(_visible(machine, word.strip()) for word in visible.split(","))
+    return _visible_devices(machine, visible)
 
 
 def reserve(machine: Machine, targets: Sequence[Target], use: processes.Use) -> None:
@@ -152,16 +152,26 @@ def _mig_device(machine: Machine, uuid: str) -> Target:
     raise GpusimError(f'{_NO_DEVICE} (there is no MIG device "{uuid}")')
 
 
-def _visible(machine: Machine, word: str) -> Target:
+def _visible_devices(machine: Machine, visible: str) -> tuple[Target, ...]:
+    """Read CUDA_VISIBLE_DEVICES: what comes after the first word that names no device is not seen (CUDA C guide)."""
+    found: list[Target] = []
+    for word in visible.split(","):
+        target = _visible(machine, word.strip())
+        if target is None:
+            break
+        found.append(target)
+    if not found:
+        raise GpusimError(f'{_NO_DEVICE} (CUDA_VISIBLE_DEVICES is "{visible}")')
+    return tuple(dict.fromkeys(found))
+
+
+def _visible(machine: Machine, word: str) -> Target | None:
     if word.startswith("MIG-"):
-        return _mig_device(machine, word)
+        return _mig_device(machine, word) if machine.one("ci", uuid=word) else None
     if word.startswith("GPU-"):
         found = [card for card in machine.cards if card["uuid"].startswith(word)]
-        if len(found) == 1:
-            return _whole_card(machine, found[0].number("index"))
-    elif word.isdecimal() and machine.one("card", index=int(word)):
-        return _whole_card(machine, int(word))
-    raise GpusimError(f'{_NO_DEVICE} (CUDA_VISIBLE_DEVICES names "{word}")')
+        return _whole_card(machine, found[0].number("index")) if len(found) == 1 else None
+    return _whole_card(machine, int(word)) if word.isdecimal() and machine.one("card", index=int(word)) else None
 
 
 def _index(word: str) -> int:

@@ -17,7 +17,8 @@ static const struct compute_profile *profile_in_slot(struct call *call, unsigned
         call->result = NVML_ERROR_INVALID_ARGUMENT;
         return NULL;
     }
-    const struct compute_profile *profile = mig_compute_profile_in_slot(call->state, parent_profile(call)->slices, slot);
+    const struct compute_profile *profile =
+        mig_compute_profile_in_slot(call->state, parent_profile(call)->slices, slot);
     if (profile == NULL)
         call->result = NVML_ERROR_NOT_SUPPORTED;
     return profile;

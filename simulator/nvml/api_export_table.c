@@ -11,7 +11,14 @@
 #include <string.h>
 
 enum { TABLE_SLOTS = 512 };
-enum { SLOT_TOPOLOGY = 23, SLOT_LOG = 26, SLOT_HANDLE_BY_INDEX = 81, SLOT_COMPUTE = 213, SLOT_MPS = 214, SLOT_GRAPHICS = 215 };
+enum {
+    SLOT_TOPOLOGY = 23,
+    SLOT_LOG = 26,
+    SLOT_HANDLE_BY_INDEX = 81,
+    SLOT_COMPUTE = 213,
+    SLOT_MPS = 214,
+    SLOT_GRAPHICS = 215
+};
 
 /* One row of nvidia-smi's list of processes; a row without a name is not shown. */
 struct process_row {

@@ -34,25 +34,48 @@ NVML_API nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, u
     CALL_CARD(call, device);
     const struct profile *profile = call_goes_on(&call, info) ? profile_in_slot(&call, slot) : NULL;
     if (profile != NULL)
-        *info = (nvmlGpuInstanceProfileInfo_t){
-            profile->id,  0,           profile->slices, profile->max,  profile->sm,         profile->ce,
-            profile->dec, profile->enc, profile->jpeg,  profile->ofa, profile->memory_mib};
+        *info = (nvmlGpuInstanceProfileInfo_t){profile->id,        0,
+                                               profile->slices,    profile->max,
+                                               profile->sm,        profile->ce,
+                                               profile->dec,       profile->enc,
+                                               profile->jpeg,      profile->ofa,
+                                               profile->memory_mib};
     return call.result;
 }
 
 static void fill_v2(nvmlGpuInstanceProfileInfo_v2_t *info, const struct profile *profile)
 {
-    *info = (nvmlGpuInstanceProfileInfo_v2_t){
-        info->version, profile->id,  0,             profile->slices, profile->max,        profile->sm, profile->ce,
-        profile->dec,  profile->enc, profile->jpeg, profile->ofa,    profile->memory_mib, ""};
+    *info = (nvmlGpuInstanceProfileInfo_v2_t){info->version,
+                                              profile->id,
+                                              0,
+                                              profile->slices,
+                                              profile->max,
+                                              profile->sm,
+                                              profile->ce,
+                                              profile->dec,
+                                              profile->enc,
+                                              profile->jpeg,
+                                              profile->ofa,
+                                              profile->memory_mib,
+                                              ""};
     snprintf(info->name, sizeof info->name, "MIG %s", profile->name);
 }
 
 static void fill_v3(nvmlGpuInstanceProfileInfo_v3_t *info, const struct profile *profile)
 {
-    *info = (nvmlGpuInstanceProfileInfo_v3_t){
-        info->version, profile->id,   profile->slices, profile->max,        profile->sm, profile->ce, profile->dec,
-        profile->enc,  profile->jpeg, profile->ofa,    profile->memory_mib, "",          0};
+    *info = (nvmlGpuInstanceProfileInfo_v3_t){info->version,
+                                              profile->id,
+                                              profile->slices,
+                                              profile->max,
+                                              profile->sm,
+                                              profile->ce,
+                                              profile->dec,
+                                              profile->enc,
+                                              profile->jpeg,
+                                              profile->ofa,
+                                              profile->memory_mib,
+                                              "",
+                                              0};
     snprintf(info->name, sizeof info->name, "MIG %s", profile->name);
 }
 
@@ -183,8 +206,8 @@ NVML_API nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t instance, nvmlGpu
     CALL(call, TARGET_GPU_INSTANCE, instance, ACCESS_READ);
     if (call_goes_on(&call, info)) {
         const struct profile *profile = state_profile(call.state, call.card, call.gi->profile);
-        *info = (nvmlGpuInstanceInfo_t){handle_make(HANDLE_CARD, call.gi->card, 0, 0), call.gi->id, profile->id,
-                                        {call.gi->start, profile->size}};
+        *info = (nvmlGpuInstanceInfo_t){
+            handle_make(HANDLE_CARD, call.gi->card, 0, 0), call.gi->id, profile->id, {call.gi->start, profile->size}};
     }
     return call.result;
 }

@@ -225,7 +225,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoEx
         read_bus_id(call.card, &info->domain, &info->bus, &info->device);
         info->pciDeviceId = call.card->facts->device_id;
         info->pciSubSystemId = call.card->facts->subsystem_id;
-        info->baseClass = 0x03; /* display controller */
+        info->baseClass = 0x03;                                    /* display controller */
         info->subClass = call.card->facts->fans > 0 ? 0x00 : 0x02; /* VGA, or 3D on cards without a screen */
         snprintf(info->busId, sizeof info->busId, "%s", call.card->bus_id);
     }

@@ -51,17 +51,17 @@ static nvmlReturn_t list_processes_v1(struct call *call, char kind, unsigned *co
 }
 
 /* The second version's structure has the fields of the third. */
-#define PROCESS_LISTS(stem, kind)                                                                              \
-    NVML_API nvmlReturn_t stem##_v3(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_t *infos)            \
-    {                                                                                                          \
-        CALL_DEVICE(call, device);                                                                             \
-        return list_processes(&call, kind, count, infos);                                                      \
-    }                                                                                                          \
-    NVML_ALIAS(stem##_v2, stem##_v3, (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_t *infos));        \
-    NVML_API nvmlReturn_t stem(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v1_t *infos)              \
-    {                                                                                                          \
-        CALL_DEVICE(call, device);                                                                             \
-        return list_processes_v1(&call, kind, count, infos);                                                   \
+#define PROCESS_LISTS(stem, kind)                                                                       \
+    NVML_API nvmlReturn_t stem##_v3(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_t *infos)     \
+    {                                                                                                   \
+        CALL_DEVICE(call, device);                                                                      \
+        return list_processes(&call, kind, count, infos);                                               \
+    }                                                                                                   \
+    NVML_ALIAS(stem##_v2, stem##_v3, (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_t *infos)); \
+    NVML_API nvmlReturn_t stem(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v1_t *infos)       \
+    {                                                                                                   \
+        CALL_DEVICE(call, device);                                                                      \
+        return list_processes_v1(&call, kind, count, infos);                                            \
     }
 
 PROCESS_LISTS(nvmlDeviceGetComputeRunningProcesses, 'C')

@@ -20,16 +20,16 @@ NVML_API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUti
     return call.result;
 }
 
-#define NO_CODEC_LOAD(name)                                                                  \
-    NVML_API nvmlReturn_t name(nvmlDevice_t device, unsigned *percent, unsigned *period)     \
-    {                                                                                        \
-        CALL_DEVICE(call, device);                                                           \
-        struct load load;                                                                    \
+#define NO_CODEC_LOAD(name)                                                                           \
+    NVML_API nvmlReturn_t name(nvmlDevice_t device, unsigned *percent, unsigned *period)              \
+    {                                                                                                 \
+        CALL_DEVICE(call, device);                                                                    \
+        struct load load;                                                                             \
         if (call_goes_on(&call, percent) && call_goes_on(&call, period) && read_load(&call, &load)) { \
-            *percent = 0;                                                                    \
-            *period = 167000; /* microseconds */                                             \
-        }                                                                                    \
-        return call.result;                                                                  \
+            *percent = 0;                                                                             \
+            *period = 167000; /* microseconds */                                                      \
+        }                                                                                             \
+        return call.result;                                                                           \
     }
 NO_CODEC_LOAD(nvmlDeviceGetEncoderUtilization)
 NO_CODEC_LOAD(nvmlDeviceGetDecoderUtilization)

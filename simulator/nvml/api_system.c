@@ -51,7 +51,8 @@ NVML_API const char *nvmlErrorString(nvmlReturn_t result)
         [NVML_ERROR_IN_USE] = "In use by another client",
         [NVML_ERROR_MEMORY] = "Insufficient Memory",
         [NVML_ERROR_NO_DATA] = "No data",
-        [NVML_ERROR_VGPU_ECC_NOT_SUPPORTED] = "Operation is not available on the vGPU host, since the vGPU has ECC enabled",
+        [NVML_ERROR_VGPU_ECC_NOT_SUPPORTED] =
+            "Operation is not available on the vGPU host, since the vGPU has ECC enabled",
         [NVML_ERROR_INSUFFICIENT_RESOURCES] = "Insufficient Resources",
         [NVML_ERROR_FREQ_NOT_SUPPORTED] = "Frequency Not Supported",
         [NVML_ERROR_ARGUMENT_VERSION_MISMATCH] = "Argument Version Mismatch",

@@ -56,8 +56,7 @@ static nvmlReturn_t find_fault(const struct state *state, const char *name, cons
 {
     for (size_t i = 0; i < state->fault_count; i++) {
         const struct fault *fault = &state->faults[i];
-        bool concerned = strcmp(fault->card, "*") == 0 ||
-                         (card != NULL && strtoul(fault->card, NULL, 10) == *card);
+        bool concerned = strcmp(fault->card, "*") == 0 || (card != NULL && strtoul(fault->card, NULL, 10) == *card);
         if (concerned && call_matches(fault->call, name))
             return (nvmlReturn_t)fault->error;
     }

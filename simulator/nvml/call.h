@@ -19,7 +19,14 @@
 #include "nvml_types.h"
 #include "state.h"
 
-enum call_target { TARGET_SYSTEM, TARGET_CARD, TARGET_DEVICE, TARGET_MIG_DEVICE, TARGET_GPU_INSTANCE, TARGET_COMPUTE_INSTANCE };
+enum call_target {
+    TARGET_SYSTEM,
+    TARGET_CARD,
+    TARGET_DEVICE,
+    TARGET_MIG_DEVICE,
+    TARGET_GPU_INSTANCE,
+    TARGET_COMPUTE_INSTANCE
+};
 enum call_access { ACCESS_READ, ACCESS_PRIVILEGED_READ, ACCESS_CHANGE };
 
 struct call {
@@ -35,13 +42,13 @@ struct call {
 void call_begin(struct call *call, enum call_target target, const void *handle, enum call_access access);
 void call_end(struct call *call);
 
-#define CALL(variable, target, handle, access)                                                                \
+#define CALL(variable, target, handle, access)                                                                  \
     struct call variable __attribute__((cleanup(call_end))) = {.name = __func__, .result = NVML_ERROR_UNKNOWN}; \
     call_begin(&variable, target, handle, access)
 
-#define CALL_SYSTEM(variable) CALL(variable, TARGET_SYSTEM, NULL, ACCESS_READ)
-#define CALL_CARD(variable, device) CALL(variable, TARGET_CARD, device, ACCESS_READ)     /* whole cards only */
-#define CALL_DEVICE(variable, device) CALL(variable, TARGET_DEVICE, device, ACCESS_READ) /* cards and MIG devices */
+#define CALL_SYSTEM(variable)             CALL(variable, TARGET_SYSTEM, NULL, ACCESS_READ)
+#define CALL_CARD(variable, device)       CALL(variable, TARGET_CARD, device, ACCESS_READ)   /* whole cards only */
+#define CALL_DEVICE(variable, device)     CALL(variable, TARGET_DEVICE, device, ACCESS_READ) /* cards and MIG devices */
 #define CALL_MIG_DEVICE(variable, device) CALL(variable, TARGET_MIG_DEVICE, device, ACCESS_READ)
 
 /* Whether the call may answer; a NULL where the answer should go is an invalid argument. */

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 struct load {
-    uint64_t used;        /* bytes */
-    unsigned sm, memory;  /* percent, 0 to 100 */
+    uint64_t used;       /* bytes */
+    unsigned sm, memory; /* percent, 0 to 100 */
 };
 
 /* Of the card, or of the GPU instance when the call is about a MIG device. */

@@ -180,9 +180,9 @@ static void make_uuid(struct state *state, char uuid[48])
         half[i] *= 0xbf58476d1ce4e5b9u;
         half[i] ^= half[i] >> 32;
     }
-    snprintf(uuid, 48, "MIG-%08x-%04x-5%03x-%04x-%012llx", (unsigned)(half[0] >> 32), (unsigned)(half[0] >> 16 & 0xFFFF),
-             (unsigned)(half[0] & 0xFFF), (unsigned)(half[1] >> 48 & 0x3FFF) | 0x8000u,
-             (unsigned long long)(half[1] & 0xFFFFFFFFFFFFu));
+    snprintf(uuid, 48, "MIG-%08x-%04x-5%03x-%04x-%012llx", (unsigned)(half[0] >> 32),
+             (unsigned)(half[0] >> 16 & 0xFFFF), (unsigned)(half[0] & 0xFFF),
+             (unsigned)(half[1] >> 48 & 0x3FFF) | 0x8000u, (unsigned long long)(half[1] & 0xFFFFFFFFFFFFu));
 }
 
 struct compute_instance *mig_compute_create(struct state *state, const struct gpu_instance *gi,

@@ -27,8 +27,7 @@ static bool start_time(int pid, unsigned long long *start)
     char status;
     if (fields == NULL)
         return false;
-    int count = sscanf(fields,
-                       ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
+    int count = sscanf(fields, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
                        &status, start);
     return count == 2 && status != 'Z' && status != 'X';
 }

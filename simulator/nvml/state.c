@@ -14,9 +14,10 @@ struct field {
     size_t offset, size;
 };
 
-#define FIELD(record, member, type) {#member, type, offsetof(struct record, member), sizeof(((struct record *)0)->member)}
+#define FIELD(record, member, type) \
+    {#member, type, offsetof(struct record, member), sizeof(((struct record *)0)->member)}
 #define NUMBER(record, member) FIELD(record, member, FIELD_NUMBER)
-#define TEXT(record, member) FIELD(record, member, FIELD_TEXT)
+#define TEXT(record, member)   FIELD(record, member, FIELD_TEXT)
 
 static const struct field driver_fields[] = {
     NUMBER(driver, loaded), TEXT(driver, version),  TEXT(driver, library), NUMBER(driver, cuda),
@@ -60,24 +61,52 @@ static const struct field model_fields[] = {
 };
 
 static const struct field profile_fields[] = {
-    TEXT(profile, family), NUMBER(profile, slot), NUMBER(profile, id),   TEXT(profile, name),   NUMBER(profile, slices),
-    NUMBER(profile, size), FIELD(profile, starts, FIELD_STARTS),         NUMBER(profile, max),  NUMBER(profile, memory_mib),
-    NUMBER(profile, sm),   NUMBER(profile, ce),   NUMBER(profile, dec),  NUMBER(profile, enc),  NUMBER(profile, jpeg),
+    TEXT(profile, family),
+    NUMBER(profile, slot),
+    NUMBER(profile, id),
+    TEXT(profile, name),
+    NUMBER(profile, slices),
+    NUMBER(profile, size),
+    FIELD(profile, starts, FIELD_STARTS),
+    NUMBER(profile, max),
+    NUMBER(profile, memory_mib),
+    NUMBER(profile, sm),
+    NUMBER(profile, ce),
+    NUMBER(profile, dec),
+    NUMBER(profile, enc),
+    NUMBER(profile, jpeg),
     NUMBER(profile, ofa),
 };
 
 static const struct field compute_profile_fields[] = {
-    NUMBER(compute_profile, gi_slices), NUMBER(compute_profile, slot),
-    NUMBER(compute_profile, id),        NUMBER(compute_profile, slices),
-    FIELD(compute_profile, starts, FIELD_STARTS), NUMBER(compute_profile, max),
+    NUMBER(compute_profile, gi_slices),
+    NUMBER(compute_profile, slot),
+    NUMBER(compute_profile, id),
+    NUMBER(compute_profile, slices),
+    FIELD(compute_profile, starts, FIELD_STARTS),
+    NUMBER(compute_profile, max),
 };
 
 static const struct field card_fields[] = {
-    NUMBER(card, index),       TEXT(card, model),           NUMBER(card, minor),          TEXT(card, uuid),
-    TEXT(card, serial),        TEXT(card, bus_id),          NUMBER(card, mig),            NUMBER(card, mig_pending),
-    NUMBER(card, persistence), NUMBER(card, compute_mode),  NUMBER(card, ecc),            NUMBER(card, ecc_corrected),
-    NUMBER(card, ecc_uncorrected), NUMBER(card, power_limit_w), NUMBER(card, busy_sm),    NUMBER(card, busy_memory),
-    NUMBER(card, busy_mib),    NUMBER(card, temperature_c), NUMBER(card, fan_percent),
+    NUMBER(card, index),
+    TEXT(card, model),
+    NUMBER(card, minor),
+    TEXT(card, uuid),
+    TEXT(card, serial),
+    TEXT(card, bus_id),
+    NUMBER(card, mig),
+    NUMBER(card, mig_pending),
+    NUMBER(card, persistence),
+    NUMBER(card, compute_mode),
+    NUMBER(card, ecc),
+    NUMBER(card, ecc_corrected),
+    NUMBER(card, ecc_uncorrected),
+    NUMBER(card, power_limit_w),
+    NUMBER(card, busy_sm),
+    NUMBER(card, busy_memory),
+    NUMBER(card, busy_mib),
+    NUMBER(card, temperature_c),
+    NUMBER(card, fan_percent),
 };
 
 static const struct field link_fields[] = {
@@ -85,7 +114,10 @@ static const struct field link_fields[] = {
 };
 
 static const struct field gpu_instance_fields[] = {
-    NUMBER(gpu_instance, card), NUMBER(gpu_instance, id), NUMBER(gpu_instance, profile), NUMBER(gpu_instance, start),
+    NUMBER(gpu_instance, card),
+    NUMBER(gpu_instance, id),
+    NUMBER(gpu_instance, profile),
+    NUMBER(gpu_instance, start),
 };
 
 static const struct field compute_instance_fields[] = {
@@ -94,7 +126,9 @@ static const struct field compute_instance_fields[] = {
 };
 
 static const struct field fault_fields[] = {
-    TEXT(fault, call), TEXT(fault, card), NUMBER(fault, error),
+    TEXT(fault, call),
+    TEXT(fault, card),
+    NUMBER(fault, error),
 };
 
 /* A kind of record: where its array and count lie in struct state. */
@@ -104,9 +138,14 @@ struct kind {
     size_t field_count, record_size, array_offset, count_offset, capacity;
 };
 
-#define KIND(text, record, array, count, most)                                                              \
-    {text,                    record##_fields, sizeof record##_fields / sizeof record##_fields[0], sizeof(struct record), \
-     offsetof(struct state, array), offsetof(struct state, count), most}
+#define KIND(text, record, array, count, most)           \
+    {text,                                               \
+     record##_fields,                                    \
+     sizeof record##_fields / sizeof record##_fields[0], \
+     sizeof(struct record),                              \
+     offsetof(struct state, array),                      \
+     offsetof(struct state, count),                      \
+     most}
 
 /* The order is that of ORDER in gpusim/records.py. */
 static const struct kind kinds[] = {

@@ -16,7 +16,7 @@ enum {
     MAX_COMPUTE_PROFILES = 24,
     MAX_LINKS = MAX_CARDS * 18,
     MAX_INSTANCES = MAX_CARDS * 7,
-    MAX_FAULTS = 64,
+    MAX_FAULTS = 80,
     MAX_SLICES = 8
 };
 
@@ -37,8 +37,8 @@ struct model {
         cc_major, cc_minor, power_limit_w, power_min_w, power_max_w, power_idle_w, temp_idle_c, temp_slowdown_c,
         temp_shutdown_c, clock_sm_mhz, clock_mem_mhz, fans, fan_percent, ecc, nvlinks, nvlink_version, pcie_gen,
         pcie_width;
-    char mig_family[16];                           /* empty: no MIG */
-    unsigned mig_slices, mig_max, mig_mode_kept;   /* memory slices; most instances; mode outlives a reboot */
+    char mig_family[16];                         /* empty: no MIG */
+    unsigned mig_slices, mig_max, mig_mode_kept; /* memory slices; most instances; mode outlives a reboot */
 };
 
 /* A GPU instance profile. `starts` has bit n set when an instance may begin at memory slice n. */

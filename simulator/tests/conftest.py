@@ -174,22 +174,16 @@ def build():
     missing = [program for program in ("gcc", "make", "nm") if not shutil.which(program)]
     if missing:
         pytest.skip(f"the simulator is built with {', '.join(missing)}, which this machine lacks")
-    folder = Path(tempfile.mkdtemp(prefix="gpusim-build-"))
-    folder.chmod(0o755)
     sanitize = SANITIZE if os.environ.get("GPUSIM_SANITIZE") else ""
-    command = [
-        "make",
-        "-C",
-        str(SIMULATOR),
-        f"BUILD={folder}",
-        f"PYTHON={sys.executable}",
-        f"SANITIZE={sanitize}",
-        "-j2",
-    ]
-    result = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    yield folder
-    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="gpusim-build-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        settings = [f"BUILD={folder}", f"PYTHON={sys.executable}", f"SANITIZE={sanitize}"]
+        result = subprocess.run(
+            ["make", "-j2", "-C", str(SIMULATOR), *settings], check=False, capture_output=True, text=True
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        yield folder
 
 
 @pytest.fixture(scope="session")

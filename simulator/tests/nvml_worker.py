@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import pickle
 import sys
@@ -94,12 +95,12 @@ def size_query(device, room):
     return function(device, ctypes.byref(count), None), count.value
 
 
-def try_all_layouts(device, layouts):
-    """For each list of profile ids: whether instances can be made of it in the order given. Leaves the card empty."""
-    return [_try_layout(device, layout) for layout in layouts]
+def can_make(device, layouts):
+    """For each list of profile ids: whether instances of all can be made in some order. Leaves the card empty."""
+    return [any(_make(device, order) for order in set(itertools.permutations(layout))) for layout in layouts]
 
 
-def _try_layout(device, layout):
+def _make(device, layout):
     made = []
     try:
         made.extend(pynvml.nvmlDeviceCreateGpuInstance(device, profile) for profile in layout)
@@ -109,6 +110,19 @@ def _try_layout(device, layout):
         for instance in made:
             pynvml.nvmlGpuInstanceDestroy(instance)
     return True
+
+
+def create_at_once(device, profile, count):
+    """Let processes try to make an instance of a profile at the same moment; return their return codes, sorted."""
+    children = []
+    for _ in range(count):
+        child = os.fork()
+        if child == 0:
+            instance = pynvml.c_nvmlGpuInstance_t()
+            create = pynvml._nvmlGetFunctionPointer("nvmlDeviceCreateGpuInstance")
+            os._exit(create(device, profile, ctypes.byref(instance)))
+        children.append(child)
+    return sorted(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
 
 
 def use_machine(state):

@@ -13,14 +13,23 @@ UNINITIALIZED, NOT_SUPPORTED = 1, 3
 
 
 def exported(build):
+    """Names and addresses of the exported functions."""
     command = ["nm", "--dynamic", "--defined-only", str(build / "libnvidia-ml.so.1")]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    return sorted(line.split()[2] for line in lines)
+    return {name: address for address, _, name in map(str.split, lines)}
 
 
 def test_exactly_the_listed_names_are_exported(build):
-    assert exported(build) == sorted(catalogue.symbols())
+    assert sorted(exported(build)) == sorted(catalogue.symbols())
     assert len(exported(build)) > 400
+
+
+def test_names_listed_as_the_same_function_are_the_same(build):
+    found = exported(build)
+    same = {name: target for name, target in catalogue.symbols().items() if name != target}
+    addresses = list(found.values())
+    assert {name for name, address in found.items() if addresses.count(address) > 1} == {*same, *same.values()}
+    assert [found[name] for name in same] == [found[target] for target in same.values()]
 
 
 def test_soname(build):

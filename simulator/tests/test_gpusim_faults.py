@@ -69,6 +69,11 @@ def test_a_group_of_calls_fails_on_all_cards(machine):
         assert nvml.nvmlDeviceGetMinorNumber(card) == index
 
 
+def test_another_name_of_a_call_means_the_same_call(machine):
+    machine.gpusim("fail", "--call", "nvmlDeviceGetCount")
+    assert number_of(machine.nvml().nvmlDeviceGetCount) == UNKNOWN
+
+
 def test_initialisation_fails(machine):
     machine.gpusim("fail", "--call", "nvmlInit*", "--error", "unknown")
     assert number_of(machine.nvml) == UNKNOWN
@@ -80,6 +85,18 @@ def test_a_later_fault_on_the_same_call_replaces_the_former(machine):
     nvml = machine.nvml()
     timeout = 10
     assert number_of(nvml.nvmlDeviceGetName, nvml.nvmlDeviceGetHandleByIndex(0)) == timeout
+
+
+def test_as_many_faults_as_the_library_reads(bare_machine):
+    bare_machine.gpusim("init", "--cards", "a30:32")
+    calls = ["nvmlDeviceGetName", "nvmlDeviceGetFanSpeed"]
+    results = [
+        bare_machine.try_gpusim("fail", "--call", call, "--gpu", card).status for call in calls for card in range(32)
+    ]
+    assert results == [0] * 48 + [1] * 16
+    for card in range(32):
+        bare_machine.gpusim("fail", "--lost", "--gpu", card)
+    assert bare_machine.nvml().nvmlDeviceGetCount() == 32
 
 
 def test_clear_heals_everything(machine):

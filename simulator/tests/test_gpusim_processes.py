@@ -176,6 +176,12 @@ def test_the_visible_device_is_used(machine):
     ]
 
 
+def test_several_visible_devices_up_to_the_first_that_is_none(machine):
+    child = machine.start(CUDA_VISIBLE_DEVICES="3,1,9,0")
+    nvml = machine.nvml()
+    assert [[process.pid for process in seen(nvml, index)] for index in range(4)] == [[], [child.pid], [], [child.pid]]
+
+
 @pytest.mark.parametrize("visible", ["", "-1", "7", "GPU-none", "MIG-none"])
 def test_no_visible_device(machine, visible):
     status, message = try_to_run(machine, CUDA_VISIBLE_DEVICES=visible)

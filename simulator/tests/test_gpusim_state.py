@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import NvmlError
@@ -82,6 +81,8 @@ def test_text_form_keeps_every_value():
         lambda text: text + "stranger a=b\n",
         lambda text: text + text,
         lambda text: text * 200,
+        lambda text: text + "fault call=nvmlDeviceGetName card=0 error=3\n" * 81,
+        lambda text: text + "fault call=nvmlDeviceGetName card=0 error=3\n" * 5000,
         lambda text: text[: len(text) // 2],
         lambda text: text.replace("\n", "\0"),
     ],
@@ -98,21 +99,12 @@ def test_a_state_that_is_not_understood_is_no_driver(machine, damage):
 
 
 def test_eight_writers_at_once_make_seven_instances(machine):
-    clients = [machine.client() for _ in range(8)]
-    for client in clients:
-        client.nvmlInit()
-    card = clients[0].nvmlDeviceGetHandleByIndex(0)
-    clients[0].nvmlDeviceSetMigMode(card, 1)
-
-    def create(client):
-        try:
-            return client.nvmlGpuInstanceGetInfo(client.nvmlDeviceCreateGpuInstance(card, 19)).id
-        except NvmlError as error:
-            return -error.number
-
-    with ThreadPoolExecutor(8) as pool:
-        made = sorted(pool.map(create, clients))
-    assert made == [-INSUFFICIENT_RESOURCES, 7, 8, 9, 10, 11, 12, 13]
+    nvml = machine.nvml()
+    card = nvml.nvmlDeviceGetHandleByIndex(0)
+    nvml.nvmlDeviceSetMigMode(card, 1)
+    assert nvml.create_at_once(card, 19, 8) == [0] * 7 + [INSUFFICIENT_RESOURCES]
+    found = nvml.gpu_instances(card, 19)
+    assert sorted(nvml.nvmlGpuInstanceGetInfo(instance).id for instance in found) == list(range(7, 14))
 
 
 def test_command_and_library_change_at_once_and_lose_nothing(machine):

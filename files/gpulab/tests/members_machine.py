@@ -6,11 +6,11 @@ be killed before or after anything that is done to it.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpulab.adapters.homes import Homes
 from gpulab.adapters.processes import Process, ProcessTable
@@ -20,6 +20,11 @@ from gpulab.rules.members import parse_members
 from gpulab.services import member_work, members
 from gpulab.services.member_look import SheetBookings
 from gpulab.services.members import Outcome, Request, World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
 
 NOW = datetime(2026, 12, 1, 9, 0, tzinfo=timezone.utc)
 
@@ -37,12 +42,13 @@ class Machine:
     root: Path
     kill_at: int = -1
     fail_at: int = -1
-    touches: int = 0
+    touches: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     owners: dict[int, int] = field(default_factory=dict)
     running: Counter[int] = field(default_factory=Counter)
     booked: Counter[str] = field(default_factory=Counter)
-    busy_mounts: set[str] = field(default_factory=set)
+    stubborn: set[int] = field(default_factory=set)
+    """Uids whose processes do not end."""
 
     def __post_init__(self) -> None:
         self.write("etc/passwd", "root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1::/usr/sbin:/usr/sbin/nologin\n")
@@ -80,7 +86,9 @@ class Machine:
         found: dict[str, Any] = {"running": +self.running, "booked": +self.booked}
         for path in sorted(self.root.rglob("*")):
             status = path.lstat()
-            content = path.read_bytes() if path.is_file() and path.name != "lock" else None
+            content = path.read_bytes() if path.is_file() else None
+            if path.name in {"passwd", "shadow", "group"}:
+                content = b"\n".join(sorted((content or b"").splitlines()))  # the order of lines means nothing
             owner = self.owners.get(status.st_ino, 0)
             found[str(path.relative_to(self.root))] = (oct(status.st_mode), owner, content)
         return found
@@ -88,15 +96,13 @@ class Machine:
     # What the code under test sees.
 
     def world(self) -> World:
-        homes = FakeHomes(root=self.root, chown=self._chown, owner=lambda status: self.owners.get(status.st_ino, 0))
-        object.__setattr__(homes, "machine", self)
         return World(
             root=self.root,
             run=self.run,
             now=lambda: NOW,
-            homes=homes,
-            processes=FakeProcesses(self),
-            bookings=FakeBookings(self),
+            homes=MachineHomes(root=self.root, chown=self._chown, owner=self._owner, machine=self),
+            processes=MachineProcesses(machine=self),
+            bookings=MachineBookings(machine=self),
         )
 
     def reconcile(self, members_raw: list[dict[str, Any]], *, dry_run: bool = False, **options: Any) -> Outcome:
@@ -105,10 +111,10 @@ class Machine:
 
     def touched(self, what: str) -> None:
         """Count something done to the machine; die or fail here when a test says so."""
-        self.touches += 1
-        if self.touches - 1 == self.kill_at:
+        self.touches.append(what)
+        if len(self.touches) - 1 == self.kill_at:
             raise Killed(what)
-        if self.touches - 1 == self.fail_at:
+        if len(self.touches) - 1 == self.fail_at:
             raise ToolFailedError(f"{what} failed")
 
     def run(self, argv: Any) -> None:
@@ -171,9 +177,10 @@ class Machine:
         del chosen, words
         self.write("etc/aliases.db", "compiled")
 
-    def _chown(self, target: int | str, uid: int, gid: int) -> None:
-        import os  # noqa: PLC0415
+    def _owner(self, status: os.stat_result) -> int:
+        return self.owners.get(status.st_ino, 0)
 
+    def _chown(self, target: int | str, uid: int, gid: int) -> None:  # noqa: ARG002 - as os.chown
         self.owners[(os.fstat(target) if isinstance(target, int) else os.lstat(target)).st_ino] = uid
 
     def _lines(self, file: str) -> list[str]:
@@ -185,3 +192,79 @@ class Machine:
     def _replace(self, file: str, record: list[str]) -> None:
         lines = [":".join(record) if line.startswith(f"{record[0]}:") else line for line in self._lines(file)]
         self.write(file, "\n".join(lines) + "\n")
+
+
+@dataclass(frozen=True)
+class MachineHomes(Homes):
+    machine: Any = None
+
+    def make(self, home: str, **owner: int) -> None:
+        self.machine.touched(f"before make {home}")
+        super().make(home, **owner)
+        self.machine.touched(f"after make {home}")
+
+    def archive(self, home: str, archive: str, **owner: int) -> None:
+        self.machine.touched(f"before archive {home}")
+        super().archive(home, archive, **owner)
+        self.machine.touched(f"after archive {home}")
+
+    def restore(self, archive: str, home: str) -> None:
+        self.machine.touched(f"before restore {home}")
+        super().restore(archive, home)
+        self.machine.touched(f"after restore {home}")
+
+
+@dataclass(frozen=True)
+class MachineProcesses(ProcessTable):
+    machine: Any = None
+
+    def owned_by(self, uids: Any) -> list[Process]:
+        return [
+            Process(1000 + number, Identity(start_ticks=number, uid=uid, user=str(uid), command="train"))
+            for uid, count in self.machine.running.items()
+            for number in range(count)
+            if any(uid in some for some in uids)
+        ]
+
+    def end(self, uids: Any, *, grace: float) -> list[Process]:  # noqa: ARG002 - nobody waits here
+        self.machine.touched("before end")
+        for uid in list(self.machine.running):
+            if uid not in self.machine.stubborn and any(uid in some for some in uids):
+                del self.machine.running[uid]
+        self.machine.touched("after end")
+        return self.owned_by(uids)
+
+    def logged_in(self) -> frozenset[int]:
+        return frozenset({0})
+
+
+@dataclass(frozen=True)
+class MachineBookings(SheetBookings):
+    machine: Any = None
+
+    def count(self, root: Path, user: str, now: datetime) -> int:  # noqa: ARG002 - there is no sheet
+        return self.machine.booked[user]
+
+    def end(self, root: Path, user: str, now: Any) -> None:  # noqa: ARG002 - there is no sheet
+        self.machine.touched("before bookings")
+        del self.machine.booked[user]
+        self.machine.touched("after bookings")
+
+
+def watch_files(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the machine notice files that are written and removed, so that it can be killed there too."""
+    for module, name in (
+        (member_work, "write_atomic"),
+        (member_work.starters, "remove"),
+        (members.state, "save"),
+    ):
+        monkeypatch.setattr(module, name, _watched(machine, name, getattr(module, name)))
+
+
+def _watched(machine: Machine, name: str, function: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> None:
+        machine.touched(f"before {name}")
+        function(*arguments, **named)
+        machine.touched(f"after {name}")
+
+    return call

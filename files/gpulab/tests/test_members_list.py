@@ -13,19 +13,21 @@ ALICE = {"name": "alice", "admin": True}
 
 
 def test_a_full_entry_is_read():
-    member = parse_members([
-        {
-            "name": "alice",
-            "uid": 1234,
-            "full_name": "爱丽丝",
-            "mail": "alice+lab@mail.example.org",
-            "ssh_keys": [f"{ED25519} laptop", f"{ED25519} the same key again"],
-            "groups": ["vision", "vision"],
-            "admin": True,
-            "shell": "/usr/bin/zsh",
-            "state": "present",
-        }
-    ])[0]
+    member = parse_members(
+        [
+            {
+                "name": "alice",
+                "uid": 1234,
+                "full_name": "爱丽丝",
+                "mail": "alice+lab@mail.example.org",
+                "ssh_keys": [f"{ED25519} laptop", f"{ED25519} the same key again"],
+                "groups": ["vision", "vision"],
+                "admin": True,
+                "shell": "/usr/bin/zsh",
+                "state": "present",
+            }
+        ]
+    )[0]
     assert (member.name, member.uid, member.full_name, member.groups) == ("alice", 1234, "爱丽丝", ("vision",))
     assert [key.comment for key in member.ssh_keys] == ["laptop"]
 
@@ -56,7 +58,10 @@ def test_who_left_is_not_present():
         ({"name": ["bob"]}, "['bob'] is not a usable name"),
         ({"uid": 1001}, "lab_members, entry 2: name is missing; each member needs one"),
         ({"nmae": "bob"}, "lab_members, entry 2: the key 'nmae' is unknown; did you mean name?"),
-        ({"name": "bob", "sshkeys": []}, "lab_members, member bob: the key 'sshkeys' is unknown; did you mean ssh_keys?"),
+        (
+            {"name": "bob", "sshkeys": []},
+            "lab_members, member bob: the key 'sshkeys' is unknown; did you mean ssh_keys?",
+        ),
         ({"name": "bob", "colour": 1}, "the key 'colour' is unknown; known keys are name, uid, full_name"),
         ({"name": "bob", 7: 1}, "the key 7 is unknown"),
         ("bob", "lab_members, entry 2 is 'bob'; give a mapping that begins with `name:`"),
@@ -160,6 +165,7 @@ def test_junk_is_refused_or_read_but_never_a_traceback(raw):
     try:
         members = parse_members(raw)
     except InputError as error:
-        assert "\n" not in str(error)
-        return
-    assert all(isinstance(member, Member) for member in members)
+        lines = str(error).splitlines()
+    else:
+        lines = [member.name for member in members][:1]
+    assert len(lines) == 1

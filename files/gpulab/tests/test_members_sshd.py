@@ -12,7 +12,7 @@ INCLUDE = "Include /etc/ssh/sshd_config.d/*.conf\n"
     [
         {},
         {MAIN: INCLUDE},
-        {MAIN: f"# comment\n  include   /etc/ssh/sshd_config.d/*.conf\nAuthorizedKeysFile .ssh/authorized_keys\n"},
+        {MAIN: "# comment\n  include   /etc/ssh/sshd_config.d/*.conf\nAuthorizedKeysFile .ssh/authorized_keys\n"},
         {MAIN: INCLUDE + "AuthorizedKeysFile=%h/.ssh/authorized_keys .ssh/authorized_keys2\n"},
         {MAIN: INCLUDE + 'AuthorizedKeysFile "none"\n'},
         {MAIN: INCLUDE + "Match User git\n  AuthorizedKeysFile /srv/git/keys\n"},
@@ -37,7 +37,10 @@ def test_a_file_named_by_the_admin_passes():
             {MAIN: INCLUDE, "/etc/ssh/sshd_config.d/90-x.conf": "#\nauthorizedkeysfile /srv/%u\n"},
             "/etc/ssh/sshd_config.d/90-x.conf line 2 lets sshd read keys from /srv/%u",
         ),
-        ({MAIN: "AuthorizedKeysFile .ssh/authorized_keys\n" + INCLUDE}, f"{MAIN} line 1 sets AuthorizedKeysFile before"),
+        (
+            {MAIN: "AuthorizedKeysFile .ssh/authorized_keys\n" + INCLUDE},
+            f"{MAIN} line 1 sets AuthorizedKeysFile before",
+        ),
         (
             {MAIN: INCLUDE, "/etc/ssh/sshd_config.d/10-x.conf": "AuthorizedKeysFile .ssh/authorized_keys\n"},
             f"/etc/ssh/sshd_config.d/10-x.conf line 1 sets AuthorizedKeysFile before {DROP_IN}",

@@ -199,7 +199,10 @@ def ordinary_home(home: str) -> bool:
     A home of `/`, `/home` or `/usr/share/x` belongs to more than one person, whatever the account file says.
     """
     path = PurePosixPath(home)
-    if not home.startswith("/") or home != str(path) or ".." in path.parts or len(path.parts) < 3:  # noqa: PLR2004 - /, home, name
+    # Two slashes at the front are kept by PurePosixPath (POSIX gives them a meaning of their own), and hide /etc.
+    if not home.startswith("/") or home.startswith("//") or home != str(path) or ".." in path.parts:
+        return False
+    if len(path.parts) < 3:  # noqa: PLR2004 - /, a folder for homes, the home
         return False
     return _NOT_FOR_HOMES.isdisjoint((path, *path.parents))
 

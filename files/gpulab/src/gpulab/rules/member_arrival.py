@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import InputError
-from .accounts import EXPIRED_DAY, NOLOGIN, Account, Place, ordinary_home
+from .accounts import EXPIRED_DAY, NOLOGIN, Account, Place
 from .member_context import Context, Part
 from .member_registry import ABSENT, CREATING, LEAVING, PRESENT, Entry
 from .member_steps import (
@@ -36,16 +36,16 @@ def arrive(member: Member, context: Context) -> Part:
     context.check_identity(member, account, entry)
     if account is None:
         return _new_account(member, entry, context)
-    steps = [*_change(member, account, entry, context), *_keys(member, context)]
     home_steps, warnings = _home(member.name, account.uid, account.home, entry, context, new=False)
     if not _away(entry) and account.expire_day is not None and account.expire_day <= context.options.today:
         warnings.append(
             f"account {member.name} has expired, which this list did not ask for; "
             f"to open it again: chage --expiredate -1 {member.name}"
         )
+    steps = [*_change(member, account, entry, context), *_keys(member, context), *home_steps]
     return Part(
-        steps=(*steps, *home_steps),
-        final=_final(member, account.uid, account.home, entry, context, new=False),
+        steps=tuple(steps),
+        final=_final(member, account.uid, account.home, entry, context, steps),
         warnings=tuple(warnings),
     )
 
@@ -77,10 +77,11 @@ def _new_account(member: Member, entry: Entry | None, context: Context) -> Part:
     home_steps, warnings = _home(name, uid, home, entry, context, new=True)
     if not member.ssh_keys:
         warnings.append(f"{name} has no ssh_keys in lab_members: nobody can log in to the new account yet")
+    steps = [create, *home_steps, *_keys(member, context)]
     return Part(
-        steps=(create, *home_steps, *_keys(member, context)),
+        steps=tuple(steps),
         intent=_intent(name, uid, home, entry, context),
-        final=_final(member, uid, home, entry, context, new=True),
+        final=_final(member, uid, home, entry, context, steps),
         warnings=tuple(warnings),
     )
 
@@ -130,44 +131,52 @@ def _keys(member: Member, context: Context) -> list[Step]:
 def _home(
     name: str, uid: int, home: str, entry: Entry | None, context: Context, *, new: bool
 ) -> tuple[list[Step], list[str]]:
+    """Return the steps for a home, and what somebody should know.
+
+    Raises:
+        InputError: a new account would get a folder that is somebody else's.
+    """
     place = context.host.places.get(home, Place())
-    if entry is not None and _away(entry):
-        if entry.archive in context.host.archived:
-            if place.kind == "absent":
-                return [RestoreHome(name=name, archive=entry.archive, home=home)], []
-            return [], [f"{name} came back and has both {home} and the archive {entry.archive}; merge them by hand"]
-        if place.closed:
-            return [ReopenHome(name=name, home=home)], []
-    if place.kind == "absent":
-        if ordinary_home(home):
-            return [MakeHome(name=name, home=home)], []
-        return [], [f"{name} has no home: {home} is not a place where gpulab makes one; make it by hand"]
-    if new and (place.kind != "folder" or place.uid != uid):
+    if new and place.kind != "absent" and not place.closed and (place.kind != "folder" or place.uid != uid):
         raise InputError(
             f"lab_members, member {name}: {home} is there already and belongs to uid {place.uid}; give `uid: "
             f"{place.uid}` if it is this member's own, or move it away"
         )
-    return [], []
+    if place.kind != "absent" and not _away(entry):
+        return [], []
+    obstacle = context.not_just_theirs(name, home)
+    if entry is not None and _away(entry) and not obstacle:
+        if entry.archive in context.host.archived and place.kind != "absent":
+            return [], [f"{name} came back and has both {home} and the archive {entry.archive}; merge them by hand"]
+        if entry.archive in context.host.archived:
+            return [RestoreHome(name=name, archive=entry.archive, home=home)], []
+        if place.closed:
+            return [ReopenHome(name=name, home=home)], []
+    if place.kind != "absent":
+        return [], []
+    if obstacle:
+        return [], [f"{name} has no home: {home} {obstacle}; make one by hand"]
+    return [MakeHome(name=name, home=home)], []
 
 
 def _away(entry: Entry | None) -> bool:
     return entry is not None and entry.state in {LEAVING, ABSENT}
 
 
-def _final(member: Member, uid: int, home: str, entry: Entry | None, context: Context, *, new: bool) -> Entry:
-    groups, now = tuple(sorted(member.groups)), context.options.now
+def _final(member: Member, uid: int, home: str, entry: Entry | None, context: Context, steps: list[Step]) -> Entry:
+    now = context.options.now
+    new = any(isinstance(step, CreateAccount) for step in steps)
     if entry is None:
         entry = Entry(name=member.name, uid=uid, home=home, state=CREATING, since=now)
         event = "created" if new else "adopted"
     elif _away(entry):
         event = "returned"
-        # The archive stays on record only when it could not be moved back because both are there.
-        place = context.host.places.get(home, Place())
-        both = entry.archive in context.host.archived and place.kind != "absent"
-        entry = replace(entry, shell="", archive=entry.archive if both else "")
+        # An archive that is not moved back, because something is in its way, stays on record.
+        moved = any(isinstance(step, RestoreHome) for step in steps) or entry.archive not in context.host.archived
+        entry = replace(entry, shell="", archive="" if moved else entry.archive)
     elif new or entry.state == CREATING:
         event = "created"
     else:
         event = ""
-    entry = replace(entry, home=home, groups=groups)
+    entry = replace(entry, home=home, groups=tuple(sorted(member.groups)))
     return entry.turn(PRESENT, event, now) if event else entry

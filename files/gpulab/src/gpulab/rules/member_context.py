@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..names import ADMINS_GROUP, MEMBERS_GROUP
+from .accounts import ordinary_home
 from .members import UID_END, UID_MIN
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ class Context:
         One that the list or the register names, or the next after the highest in use, as useradd(8) counts. A number
         that is some group's is passed over, so that an account's own group can have the same one.
         """
+        after = max((uid for uid in self.uid_owners if UID_MIN <= uid < UID_END), default=UID_MIN - 1) + 1
         used = set(self.uid_owners) | {group.gid for group in self.host.groups.values()}
-        after = max((uid for uid in used if UID_MIN <= uid < UID_END), default=UID_MIN - 1) + 1
         free = (uid for uid in (*range(after, UID_END), *range(UID_MIN, after)) if uid not in used)
         chosen: dict[str, int] = {}
         for member in self.members:
@@ -118,6 +119,13 @@ class Context:
             for path in (home, *home.parents):
                 found.setdefault(str(path), set()).add(account.name)
         return found
+
+    def not_just_theirs(self, name: str, home: str) -> str:
+        """Say why a home must not be moved, closed or given to one person; empty when it may be."""
+        others = sorted(self.home_users.get(home, set()) - {name})
+        if not ordinary_home(home):
+            return "is not one person's home"
+        return f"also holds the home of {', '.join(others)}" if others else ""
 
     def check_identity(self, member: Member, account: Account | None, entry: Entry | None) -> None:
         """Make sure that the account is the one that is meant.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .accounts import EXPIRED_DAY, NOLOGIN, Account, Place, Traces, archive_base, ordinary_home
+from .accounts import EXPIRED_DAY, NOLOGIN, Account, Place, Traces, archive_base
 from .member_context import Context, Part
 from .member_registry import ABSENT, CREATING, LEAVING, Entry, Event
 from .member_steps import (
@@ -80,40 +80,23 @@ def _traces(name: str, uid: int, traces: Traces) -> list[Step]:
 def _home(name: str, home: str, entry: Entry, context: Context) -> tuple[list[Step], str, tuple[str, ...]]:
     """Return the steps, where the home is afterwards, and what somebody should know."""
     place = context.host.places.get(home, Place())
-    if place.closed:
-        return [], home, ()
     if place.kind == "absent":
         return [], entry.archive, ()
-    obstacle = _obstacle(name, home, place, entry, context)
+    obstacle = context.not_just_theirs(name, home)
+    if place.closed and not obstacle:
+        return [], home, ()
+    if not obstacle and place.kind != "folder":
+        obstacle = "is a link, or no folder"
+    if not obstacle and place.uid != entry.uid:
+        obstacle = f"belongs to uid {place.uid}"
     if obstacle:
         return [], entry.archive, (f"{name} left, but {home} {obstacle}; it stays as it is: see to it by hand",)
     if place.mounted:
         return [CloseHome(name=name, uid=entry.uid, home=home)], home, ()
-    archive = _free_archive(name, home, entry, context)
+    archive = _free_archive(archive_base(home, name), context.host.archived)
     return [ArchiveHome(name=name, uid=entry.uid, home=home, archive=archive)], archive, ()
 
 
-def _obstacle(name: str, home: str, place: Place, entry: Entry, context: Context) -> str:
-    others = sorted(context.home_users.get(home, set()) - {name})
-    if not ordinary_home(home):
-        return "is not one person's home"
-    if others:
-        return f"also holds the home of {', '.join(others)}"
-    if place.kind != "folder":
-        return "is a link, or no folder"
-    if place.uid != entry.uid:
-        return f"belongs to uid {place.uid}"
-    return ""
-
-
-def _free_archive(name: str, home: str, entry: Entry, context: Context) -> str:
-    archived = context.host.archived
-    if entry.state == LEAVING and entry.archive not in {"", home, *archived}:
-        return entry.archive
-    base = archive_base(home, name)
-    number = 1
-    path = base
-    while path in archived:
-        number += 1
-        path = f"{base}.{number}"
-    return path
+def _free_archive(base: str, archived: frozenset[str]) -> str:
+    numbered = (f"{base}.{number}" for number in range(2, len(archived) + 3))
+    return next(path for path in (base, *numbered) if path not in archived)

@@ -1,0 +1,97 @@
+"""The whole server in the table tier: a day in the life of a four-person group."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Person
+    from testinfra.host import Host
+
+SITE = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "playbooks" / "site.yml"
+MOST_TASKS = 60
+
+
+def site(host: Host, *options: str) -> str:
+    """Run the whole playbook again on one machine and return what it printed."""
+    name = host.backend.name.removeprefix("gpulab-site-table-")
+    command = ["ansible-playbook", "-i", os.environ["MOLECULE_INVENTORY_FILE"], "-l", name, str(SITE), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def server_time(host: Host) -> datetime:
+    return datetime.strptime(host.check_output("date '+%Y-%m-%d %H:%M'"), "%Y-%m-%d %H:%M")  # noqa: DTZ007 -- local
+
+
+def test_a_member_books_sees_the_booking_and_others_cannot_take_the_card(host: Host, as_member: Person) -> None:
+    booked = as_member("bob", "gpu-schedule add train --gpu 1 --start now --hours 2")
+    assert booked.rc == 0, booked.stderr
+    taken = as_member("carol", "gpu-schedule add mine --gpu 1 --start now --hours 1")
+    assert taken.rc != 0
+    assert "bob" in taken.stderr
+    assert "train" in as_member("carol", "gpu-schedule list").stdout
+    assert "train" in as_member("carol", "gpu-schedule week").stdout
+    assert as_member("carol", "gpu-schedule cancel train").rc != 0
+    assert as_member("carol", "gpu-schedule add other --gpu 2 --start now --hours 1").rc == 0
+
+
+def test_the_checks_mail_the_member_once_and_kill_nobody(host: Host, as_member: Person) -> None:
+    pid = host.check_output(
+        "runuser -l carol -c 'nohup gpusim run --gpu 1 --mem 20G -- sleep 300 >/dev/null 2>&1 & echo $!'"
+    )
+    time.sleep(1)
+    for _ in range(2):
+        assert host.run("/usr/sbin/check_gpu.sh || /usr/local/sbin/check_gpu.sh").rc == 0
+    for _ in range(50):
+        mail = host.run("cat /var/mail/carol").stdout
+        if pid in mail:
+            break
+        time.sleep(0.2)
+    else:
+        pytest.fail(f"no mail to carol names process {pid}: {mail}")
+    assert mail.count(f" {pid}") >= 1
+    assert len(re.findall(r"(?m)^From ", mail)) == 1, "two runs, one mail"
+    assert host.run(f"kill -0 {pid}").rc == 0, "the process lives"
+    host.run_expect([0], f"kill {pid}")
+
+
+def test_the_pages_say_what_the_cards_are(host: Host, as_member: Person) -> None:
+    assert as_member("bob", "cat /home/admin/GPU_INFO.md").stdout.count("NVIDIA A100-SXM4-80GB") >= 4
+    rules = as_member("bob", "cat /home/admin/GPU_SCHEDULE/README.md").stdout
+    assert "alice" in rules
+    assert "预约" in rules
+    inventory = as_member("bob", "cat /home/admin/GPU_SCHEDULE/gpu_inventory.csv").stdout.splitlines()
+    assert inventory[0] == "index, name, memory.total [MiB], memory.used [MiB]"
+    assert len(inventory) == 5
+
+
+def test_a_run_that_changes_nothing_is_short_and_the_plan_agrees(host: Host) -> None:
+    again = site(host)
+    assert "changed=0" in again
+    assert again.count("\nTASK [") <= MOST_TASKS
+    assert "changed=0" in site(host, "--check", "--diff")
+
+
+def test_a_member_who_leaves_is_gone_and_comes_back(host: Host, as_member: Person) -> None:
+    tomorrow = (server_time(host) + timedelta(days=1)).strftime("%Y-%m-%d 10:00")
+    assert as_member("carol", f"gpu-schedule add later --gpu 3 --start '{tomorrow}' --hours 1").rc == 0
+    assert as_member("carol", "echo results > results.txt").rc == 0
+    people = '[{"name": "alice", "admin": true}, {"name": "bob"}, {"name": "carol", "state": "absent"}]'
+    planned = site(host, "--check", "-e", f'{{"lab_members": {people}}}')
+    assert re.search(r"RISK .*carol", planned), "the plan names who leaves"
+    assert as_member("carol", "true").rc == 0, "a plan changes nothing"
+    site(host, "-e", f'{{"lab_members": {people}}}')
+    assert as_member("carol", "true").rc != 0
+    assert "later" not in as_member("bob", "gpu-schedule list").stdout
+    site(host)
+    assert as_member("carol", "cat results.txt").stdout.strip() == "results"
