@@ -19,12 +19,19 @@ from gpulab.errors import GpulabError
 from gpulab.rules.members import parse_members
 from gpulab.services import member_work, members
 from gpulab.services.member_look import SheetBookings
-from gpulab.services.members import Outcome, Request, World
+from gpulab.services.members import Outcome, Request, World, read_registry
+from test_ssh_keys import ED25519
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+    from gpulab.rules.member_registry import Entry
+
+ALICE = {"name": "alice", "admin": True, "full_name": "Alice", "mail": "alice@example.org", "ssh_keys": [ED25519]}
+BOB = {"name": "bob", "ssh_keys": [ED25519], "groups": ["vision"]}
+CAROL = {"name": "carol", "shell": "/usr/bin/zsh"}
+GONE = {"state": "absent"}
 
 NOW = datetime(2026, 12, 1, 9, 0, tzinfo=timezone.utc)
 
@@ -74,6 +81,23 @@ class Machine:
 
     def line(self, file: str, name: str) -> list[str]:
         return next((line.split(":") for line in self._lines(file) if line.startswith(f"{name}:")), [])
+
+    def registered(self, name: str) -> Entry:
+        return next(entry for entry in read_registry(self.root) if entry.name == name)
+
+    def leave_traces(self, name: str, uid: int) -> None:
+        """Have a member work: files, processes, a crontab, lingering services, bookings."""
+        self.write(f"home/{name}/results.txt", "42")
+        self.write(f"var/spool/cron/crontabs/{name}", "* * * * * true\n")
+        self.write(f"var/lib/systemd/linger/{name}", "")
+        self.running[uid] = 3
+        self.booked[name] = 2
+
+    def delete(self, name: str) -> None:
+        """Delete an account behind gpulab's back, as `userdel NAME` does; the home stays."""
+        for file in ("passwd", "shadow", "group"):
+            lines = self.read(f"etc/{file}").splitlines(keepends=True)
+            self.write(f"etc/{file}", "".join(line for line in lines if not line.startswith(f"{name}:")))
 
     def group(self, name: str) -> set[str]:
         return set(filter(None, self.line("etc/group", name)[3].split(",")))

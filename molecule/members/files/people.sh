@@ -26,6 +26,12 @@ as_carol 'echo "* * * * * sleep 100000" | crontab -'
 as_carol 'echo "sleep 100000" | at -q b now + 1 hour'
 as_carol 'nohup train >/dev/null 2>&1 &'
 as_carol 'nohup sh -c "trap \"\" TERM; while :; do sleep 0.1; done" >/dev/null 2>&1 &' # deaf to TERM
+install -d /home/admin
+cat >/home/admin/gpu_schedule.csv <<'EOF'
+task_name,user,gpu_id,start_time,end_time,est_hours,status
+thesis,carol,0,2099-01-01 09:00,2099-01-01 12:00,3,booked
+demo,visitor,1,2099-01-01 09:00,2099-01-01 12:00,3,booked
+EOF
 mkdir -p /var/lib/systemd/linger
 touch /var/lib/systemd/linger/carol
 

@@ -54,11 +54,11 @@ def test_members_log_in_with_the_key_in_the_list(host: Host) -> None:
 
 
 def test_who_came_back_finds_everything_again(host: Host) -> None:
-    login = ssh(host, "bob", "cat thesis.txt; echo; id --user; id --groups --name; echo $SHELL")
+    login = ssh(host, "bob", "cat thesis.txt; echo; stat --format %U thesis.txt; id --groups --name; echo $SHELL")
     assert login.rc == 0, login.stderr
-    text, uid, groups, shell = login.stdout.splitlines()
+    text, owner, groups, shell = login.stdout.splitlines()
     assert text == "chapter one"
-    assert uid == "1001"
+    assert owner == "bob", "the account has the number it had before"
     assert set(groups.split()) == {"bob", "gpu-members", "vision"}
     assert shell == "/bin/bash"
 
@@ -101,6 +101,11 @@ def test_nothing_of_who_left_runs_any_more(host: Host) -> None:
     assert host.run("crontab -l -u carol").rc != 0
     assert host.run("atq").stdout == ""
     assert not host.file("/var/lib/systemd/linger/carol").exists
+
+
+def test_cards_that_who_left_had_booked_are_free(host: Host) -> None:
+    rows = host.file("/home/admin/gpu_schedule.csv").content_string.splitlines()[1:]
+    assert [row.rpartition(",")[2] for row in rows] == ["cancelled", "booked"]
 
 
 def test_processes_of_who_left_could_save_their_work(host: Host) -> None:

@@ -18,6 +18,7 @@ SUBCOMMANDS = {
     "info": ("info", "show the cards as NVML sees them, or the reason why there are none"),
     "ledger": ("ledger", "rewrite the hardware ledger and the card list"),
     "members": ("members", "list the accounts that gpulab manages"),
+    "mig": ("mig", "split cards into MIG instances: show, plan, apply"),
     "settings": ("settings", "print the settings in force, or check a file"),
     "schedule-write": ("schedule_write", "change the booking sheet for the member who calls through sudo (internal)"),
 }

@@ -146,17 +146,23 @@ def _home(
         return [], []
     obstacle = context.not_just_theirs(name, home)
     if entry is not None and _away(entry) and not obstacle:
-        if entry.archive in context.host.archived and place.kind != "absent":
-            return [], [f"{name} came back and has both {home} and the archive {entry.archive}; merge them by hand"]
-        if entry.archive in context.host.archived:
-            return [RestoreHome(name=name, archive=entry.archive, home=home)], []
-        if place.closed:
-            return [ReopenHome(name=name, home=home)], []
+        return _welcome_home(name, home, place, entry, context)
     if place.kind != "absent":
         return [], []
     if obstacle:
         return [], [f"{name} has no home: {home} {obstacle}; make one by hand"]
     return [MakeHome(name=name, home=home)], []
+
+
+def _welcome_home(name: str, home: str, place: Place, entry: Entry, context: Context) -> tuple[list[Step], list[str]]:
+    archived = entry.archive in context.host.archived
+    if archived and place.kind != "absent":
+        return [], [f"{name} came back and has both {home} and the archive {entry.archive}; merge them by hand"]
+    if archived:
+        return [RestoreHome(name=name, archive=entry.archive, home=home)], []
+    if place.closed:
+        return [ReopenHome(name=name, home=home)], []
+    return [MakeHome(name=name, home=home)] if place.kind == "absent" else [], []
 
 
 def _away(entry: Entry | None) -> bool:

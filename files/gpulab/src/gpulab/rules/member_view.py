@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
 from .accounts import EXPIRED_DAY, NOLOGIN, KeyFile
+from .display import printable
 from .member_steps import ChangeGroup, Plan, WriteAliases
 from .ssh_keys import parse_key
 
@@ -110,4 +111,4 @@ def _text(view: dict[str, str]) -> str:
 
 
 def _lines(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{printable(line)}\n" for line in lines)

@@ -19,6 +19,7 @@ from ..adapters.homes import Homes
 from ..adapters.processes import ProcessTable
 from ..errors import InputError
 from ..rules import sshd
+from ..rules.display import printable
 from ..rules.member_context import Options
 from ..rules.member_plan import make_plan
 from ..rules.member_registry import Entry, parse_registry, render_registry
@@ -167,11 +168,12 @@ def _carry_out(request: Request, world: World) -> Outcome:
         work.fail(name, "still to do: " + ", ".join(step.summary(name) for step in steps))
     final = {name: plan.intent.get(name, entry) if name in work.failed else entry for name, entry in plan.final.items()}
     _save(world.root, final, registry)
+    warnings = dict.fromkeys([*outcome.warnings, *work.warnings, *plan.warnings])
     return replace(
         outcome,
         changed=outcome.changed or final != before,
-        warnings=list(dict.fromkeys([*outcome.warnings, *work.warnings, *plan.warnings])),
-        errors=[f"{name or 'lab'}: {reason}" for name, reason in work.failed.items()],
+        warnings=[printable(warning) for warning in warnings],
+        errors=[printable(f"{name or 'lab'}: {reason}") for name, reason in work.failed.items()],
     )
 
 
@@ -192,12 +194,12 @@ def _plan(request: Request, world: World, registry: Registry, host: Host) -> Pla
 def _outcome(plan: Plan, host: Host, registry: Registry) -> Outcome:
     actions = {name: [what] for name, what in turns(plan, registry).items()}
     for name, steps in plan.by_name().items():
-        actions.setdefault(name, []).extend(step.summary(name) for step in steps)
+        actions.setdefault(name, []).extend(printable(step.summary(name)) for step in steps)
     return Outcome(
         changed=bool(plan.steps) or plan.final != registry,
         actions=actions,
         differences=differences(plan, host, registry),
-        warnings=list(plan.warnings),
+        warnings=[printable(warning) for warning in plan.warnings],
         errors=[],
     )
 
