@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from gpulab.settings import Settings
 
 TOP = Path(__file__).resolve().parent.parent
 ROLES = sorted(path.name for path in (TOP / "roles").iterdir() if path.is_dir())
@@ -62,10 +65,32 @@ def test_every_scenario_has_tests(scenario: Path) -> None:
     assert all("def test_" in path.read_text() for path in found)
 
 
-def test_shared_values_have_one_default() -> None:
-    """A value that one role enforces and another shows or stores must not have two defaults."""
-    values: dict[str, Any] = {}
-    for role in ROLES:
-        for name, value in (load(TOP / "roles" / role / "defaults" / "main.yml") or {}).items():
-            assert name not in values, f"{name} has a default in two roles"
-            values[name] = value
+def all_defaults() -> dict[str, Any]:
+    return {
+        name: value
+        for role in ROLES
+        for name, value in (load(TOP / "roles" / role / "defaults" / "main.yml") or {}).items()
+    }
+
+
+def test_what_a_role_takes_from_another_falls_back_to_the_others_own_default() -> None:
+    # The pages must not promise a limit that the role behind it does not set.
+    known = all_defaults()
+    borrowed = 0
+    for name, value in known.items():
+        found = re.fullmatch(r"\{\{ (\w+) \| default\((.*)\) \}\}", str(value))
+        if found and found[1] in known:
+            fallback, own = found[2], str(known[found[1]])
+            expected = own.strip("{} ") if own.startswith("{{") else repr(known[found[1]])
+            assert fallback == expected, f"{name} falls back to {fallback}, but {found[1]} is {expected}"
+            borrowed += 1
+    assert borrowed >= 8
+
+
+def test_the_package_and_the_roles_have_the_same_defaults() -> None:
+    known = all_defaults()
+    for section, role in (("booking", "tier_table"), ("checks", "checkers")):
+        for item in fields(getattr(Settings(), section)):
+            value = getattr(getattr(Settings(), section), item.name)
+            ours = list(value) if isinstance(value, tuple) else value
+            assert known[f"{role}_{item.name}"] == ours, f"{role}_{item.name}"

@@ -27,6 +27,8 @@ attributes:
   diff_mode:
     support: none
     details: It changes nothing.
+  idempotent:
+    support: full
   facts:
     support: full
   platform:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.parse
 from pathlib import Path
+
+import pytest
 
 REPOSITORY = Path(__file__).parents[3]
 WRITES = (
@@ -92,6 +98,11 @@ class Machine:
     def snapshot(self):
         return self._state.read_bytes()
 
+    def journal(self):
+        """Return what the journal of changes holds; None when there is none."""
+        path = self.root / "var/lib/gpulab/mig/unfinished.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
     def restore(self, snapshot):
         other = self._state.with_name("snapshot")
         other.write_bytes(snapshot)
@@ -162,3 +173,37 @@ def _is(record, card):
 
 def writes(calls):
     return [call for call in calls if call.startswith(WRITES)]
+
+
+@functools.cache
+def built():
+    """Build the simulator once for all tests of this run; return its folder."""
+    folder = Path(tempfile.mkdtemp(prefix="gpulab-mig-build-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    arguments = [f"BUILD={folder}", f"PYTHON={sys.executable}", "CFLAGS=-O0", "all"]
+    done = subprocess.run(
+        ["make", "--silent", "-C", REPOSITORY / "simulator", *arguments], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@functools.cache
+def _worker():
+    worker = Worker(built())
+    atexit.register(worker.close)
+    return worker
+
+
+@pytest.fixture
+def bare():
+    """A simulated server without cards."""
+    if not (shutil.which("gcc") and shutil.which("make")):
+        pytest.skip("the simulator is compiled with gcc and make")
+    # In memory where possible: a change of layout writes to disk and waits for it, thousands of times in these tests.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="gpulab-mig-", dir=memory))
+    machine = Machine(_worker(), folder)
+    yield machine
+    machine.close()
+    shutil.rmtree(folder)

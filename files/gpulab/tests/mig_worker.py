@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import io
 import json
 import os
@@ -16,12 +17,44 @@ import traceback
 from pathlib import Path
 
 import pynvml
-from gpulab.commands import main as gpulab
+from gpulab.commands import mig as gpulab
 from gpulab.errors import GpulabError
 from gpulab.rules.mig_layout import parse_layout
 from gpulab.services import mig
-
 from gpusim import main as simulator
+
+
+def survey(index):
+    """Find every set of profiles of which a card takes instances, one after the other, in some order.
+
+    Walks through all the states the card can get into when it chooses the places itself. Returns the sets, each as a
+    sorted list of profile ids, and the profiles as the card names them.
+    """
+    pynvml.nvmlInit()
+    card = pynvml.nvmlDeviceGetHandleByIndex(index)
+    assert pynvml.nvmlDeviceSetMigMode(card, pynvml.NVML_DEVICE_MIG_ENABLE) == 0
+    profiles = {}
+    for slot in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        with contextlib.suppress(pynvml.NVMLError_NotSupported):
+            info = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(card, slot)
+            profiles[info.id] = info.name.removeprefix("MIG ")
+    seen, found = set(), set()
+
+    def walk(state):
+        for profile in profiles:
+            try:
+                instance = pynvml.nvmlDeviceCreateGpuInstance(card, profile)
+            except pynvml.NVMLError_InsufficientResources:
+                continue
+            larger = state | {(profile, pynvml.nvmlGpuInstanceGetInfo(instance).placement.start)}
+            if larger not in seen:
+                seen.add(larger)
+                found.add(tuple(sorted(profile for profile, _ in larger)))
+                walk(larger)
+            pynvml.nvmlGpuInstanceDestroy(instance)
+
+    walk(frozenset())
+    return {"sets": sorted(found), "profiles": profiles}
 
 
 def run(action, root, arguments):
@@ -29,8 +62,9 @@ def run(action, root, arguments):
     if action == "gpusim":
         return simulator.main(arguments)
     if action == "gpulab":
-        os.environ["GPULAB_TEST_ROOT"] = root
-        return gpulab.main(arguments)
+        return gpulab.main(arguments, world)
+    if action == "survey":
+        return survey(arguments)
     layout = parse_layout(arguments["layout"], label=arguments.get("label", ""))
     options = {key: value for key, value in arguments.items() if key not in {"layout", "label"}}
     return mig.to_dict(getattr(mig, action)(layout, world, **options))
@@ -46,14 +80,15 @@ def answer(request):
         result = {"error": str(error), "kind": type(error).__name__}
     except SystemExit as ended:
         result = {"exit": ended.code}
-    except BaseException:  # what it is, the test is told
+    except Exception:  # noqa: BLE001 - whatever it is, the test is told
         result = {"crash": traceback.format_exc()}
     return json.dumps({**result, "printed": printed.getvalue()})
 
 
 def main():
     ctypes.CDLL("libnvidia-ml.so.1")  # the children find it loaded; it is not started here
-    assert pynvml.__file__
+    gc.disable()  # each child shares the parent's memory as long as nobody walks through it
+    gc.freeze()
     for line in sys.stdin:
         inward, outward = os.pipe()
         child = os.fork()

@@ -122,11 +122,11 @@ def test_only_the_members_own_folder_is_moved_or_closed(homes, swap):
 
 @pytest.mark.parametrize("folder", ["home", "home/group"])
 def test_nothing_is_moved_where_others_can_write(homes, owners, folder):
-    (homes.root / "home/group/eve").mkdir(parents=True)
-    owners[(homes.root / "home/group/eve").lstat().st_ino] = BOB
+    (homes.root / "home/group/carol").mkdir(parents=True)
+    owners[(homes.root / "home/group/carol").lstat().st_ino] = BOB
     (homes.root / folder).chmod(0o775)
     with pytest.raises(UnsafeFileError, match="can be changed by others than root"):
-        homes.archive("/home/group/eve", "/home/group/.gpulab-archive/eve", uid=BOB)
+        homes.archive("/home/group/carol", "/home/group/.gpulab-archive/carol", uid=BOB)
 
 
 def test_nothing_is_moved_in_a_members_folder(homes, owners):

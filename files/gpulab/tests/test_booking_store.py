@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -63,6 +64,7 @@ def test_a_booking_is_written_and_recorded(root):
     assert sheet_path(root).stat().st_mode & 0o7777 == 0o664
     (entry,) = record(root)
     assert (entry["by"], entry["action"], entry["time"][:16]) == ("bob", "add", "2026-12-01T08:30")
+    assert entry["sheet"] == hashlib.sha256(sheet_path(root).read_bytes()).hexdigest()
     assert entry["rows"][0] == {
         "before": None,
         "after": {
@@ -206,8 +208,21 @@ def test_death_at_any_step_leaves_a_whole_sheet_and_a_true_record(root, steps, w
     assert tasks == (["train", "next", "last"] if written else ["train", "last"])
     actions = [entry["action"] for entry in record(root)]
     assert "hand edit" not in actions
-    expected = {0: ["add", "add"], 1: ["add", "not done", "add"], 2: ["add", "add", "not done", "add"]}
-    assert actions == expected.get(steps, ["add", "add", "add"])
+    done = ["add", "add", "add"]
+    expected = {0: ["add", "add"], 1: ["add", "add"], 2: ["add", "add", "not done", "add"], 3: done}
+    assert actions == expected[steps]
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_death_in_the_very_first_change_leaves_nothing_in_the_way(root, steps):
+    child = os.fork()
+    if child == 0:
+        _die_after(steps)
+        do(root, add())
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 77
+    do(root, add("last", gpus=(2,)))
+    assert [row.task_name for row in read_sheet(root).bookings] == (["train", "last"] if steps == 4 else ["last"])
 
 
 def _die_after(steps):

@@ -174,6 +174,7 @@ def test_a_card_full_of_processes_and_a_sheet_full_of_mistakes_stay_readable():
     rows = [book("09:00", "10:00", user=f"guest{number}", gpu=number) for number in range(60)]
     body = mails(situation("08:00", rows, [card(number) for number in range(60)]))["alice"].body
     assert "... and 20 more" in body
+    assert body.count("is not a member") == 40
 
 
 def test_chinese_mail_reads_as_chinese():

@@ -203,7 +203,7 @@ def test_a_card_that_was_lost_from_the_start_is_known_once_it_answers(keep):
 def test_a_field_that_was_not_read_this_time_is_no_change_of_hardware(keep):
     keep(cards(card(0, **WITH_MIG), card(1)))
     unread = {"memory_total": None, "mig_capable": None, "mig_enabled": None, "mig_pending": None, "mig_devices": ()}
-    assert keep(cards(card(0, **unread), card(1, uuid="", name="", reason="UUID: odd"))).changes == ()
+    assert keep(cards(card(0, **unread), replace(card(1), uuid="", name="", reason="UUID: odd"))).changes == ()
     assert keep(cards(card(0, **WITH_MIG), card(1))).changes == ()
 
 

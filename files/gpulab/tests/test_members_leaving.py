@@ -254,14 +254,14 @@ class TestLeavingAgainstOdds:
 class TestKilled:
     """A run that ends anywhere, and is repeated, ends where an unbroken one does."""
 
-    BEFORE = (ALICE, BOB, CAROL, {"name": "dan"})
-    AWAY = (ALICE, BOB, CAROL | GONE, {"name": "dan"})
+    BEFORE = (ALICE, BOB, CAROL, {"name": "fourth"})
+    AWAY = (ALICE, BOB, CAROL | GONE, {"name": "fourth"})
     AFTER = (
         ALICE | {"full_name": "Alice L"},
         BOB | GONE,
         CAROL | {"groups": ["vision"]},
-        {"name": "dan", "shell": "/usr/bin/zsh", "ssh_keys": [ED25519]},
-        {"name": "erin", "groups": ["audio-lab"]},
+        {"name": "fourth", "shell": "/usr/bin/zsh", "ssh_keys": [ED25519]},
+        {"name": "fifth", "groups": ["audio-lab"]},
     )
 
     def start(self, root, monkeypatch):

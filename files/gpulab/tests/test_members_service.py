@@ -182,7 +182,7 @@ class TestPeopleWhoWereThereBefore:
             ({"name": "visitor"}, [BOB | {"uid": 1500}], "uid 1500 is or was visitor's"),
             ({"name": "visitor"}, [BOB | {"groups": ["visitor"]}], "is the own group of the account visitor"),
             ({"name": "visitor", "home": "/home/bob"}, [BOB], "/home/bob is there already and belongs to uid 1500"),
-            ({"name": "visitor"}, [CAROL | {"groups": ["adm"]}], "group"),
+            ({"name": "visitor"}, [CAROL | {"groups": ["adm"]}], "groups is 'adm'; that group belongs to the system"),
         ],
     )
     def test_taking_what_is_theirs_is_refused_and_changes_nothing(self, machine, changes, members, line):

@@ -25,9 +25,18 @@ if TYPE_CHECKING:
 HEADER = "task_name,user,gpu_id,start_time,end_time,est_hours,status"
 SHEET = "/home/admin/gpu_schedule.csv"
 STATE = "/var/lib/gpulab/checks/events.json"
-PEOPLE = ("bob", "carol", "mallory", "monitor")
 CHECK = "/usr/local/sbin/check_gpu.sh"
 AS_CRON = "env -i HOME=/root LOGNAME=root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+RESET = f"""exec 3>&1 >/dev/null 2>&1
+for user in mallory monitor; do id $user || useradd --create-home $user; done
+for user in bob carol mallory monitor; do pkill -u $user -x sleep; done
+gpusim fail --clear
+echo {HEADER} > {SHEET}
+rm -f {STATE} {STATE}.corrupt
+for box in /var/mail/*; do : > $box; done
+exec >&3; date '+%Y-%m-%d %H:%M'
+"""
 
 READ_MAIL = """
 import glob, json, os, time
@@ -47,7 +56,8 @@ class Desk:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.now = datetime.strptime(host.check_output("date '+%Y-%m-%d %H:%M'"), "%Y-%m-%d %H:%M")  # noqa: DTZ007 - the sheet holds the server's wall clock
+        # The server's wall clock, as in the sheet.
+        self.now = datetime.strptime(host.check_output(RESET), "%Y-%m-%d %H:%M\n")  # noqa: DTZ007
 
     def row(self, task: str, user: str, gpu: int | str, minutes: tuple[int, int], status: str = "booked") -> str:
         """Write a row of the sheet whose times are minutes from now."""
@@ -55,27 +65,26 @@ class Desk:
         return f"{task},{user},{gpu},{start},{end},{(minutes[1] - minutes[0]) / 60:g},{status}"
 
     def edit(self, *rows: str) -> None:
-        """Save the sheet as the admin does, by hand and in place."""
+        """Save the sheet as the admin does, by hand and in place, some seconds ago."""
         text = "".join(f"{row}\n" for row in (HEADER, *rows))
         save = shlex.quote(f"printf %s {shlex.quote(text)} > {SHEET}")
-        self.host.run_expect([0], f"runuser -u alice -- sh -c {save}")
+        self.host.run_expect([0], f"runuser -u alice -- sh -c {save} && touch -d '5 seconds ago' {SHEET}")
 
     def work(self, user: str, gpu: int) -> int:
         """Start a program of somebody on a card; return its pid."""
-        self.host.run_expect(
-            [0], f"runuser -l {user} -c 'setsid gpusim run --gpu {gpu} --mem 20G -- sleep 900 >/dev/null 2>&1 &'"
-        )
+        job = f"setsid gpusim run --gpu {gpu} --mem 20G -- sleep 900 >/dev/null 2>&1 &"
+        self.host.run_expect([0], f"runuser -u {user} -- sh -c {shlex.quote(job)}")
         for _ in range(50):
             found = self.host.run(f"pgrep -n -u {user} -x sleep")
-            seen = {process["pid"] for process in self.seen(gpu)}
-            if found.rc == 0 and int(found.stdout) in seen:
+            if found.rc == 0 and int(found.stdout) in self.seen(gpu):
                 return int(found.stdout)
             time.sleep(0.1)
         return pytest.fail(f"no process of {user} shows up on card {gpu}")
 
-    def seen(self, gpu: int) -> list[dict[str, Any]]:
+    def seen(self, gpu: int) -> set[int]:
+        """Return the pids that NVML shows on a card."""
         cards = json.loads(self.host.check_output("gpulab info --json"))["cards"]
-        return cards[gpu]["processes"] or []
+        return {process["pid"] for process in cards[gpu]["processes"] or []}
 
     def check(self, options: str = "") -> CommandResult:
         """Run the check as cron does: as root, with little in the environment and no terminal."""
@@ -109,21 +118,10 @@ def parsed(mail: str) -> tuple[str, str]:
     return str(message["Subject"]), message.get_content()
 
 
-def clean(host: Host) -> None:
-    people = " ".join(f"pkill -u {user} -x sleep;" for user in PEOPLE)
-    boxes = "for box in /var/mail/*; do : > $box; done"
-    host.run(f"{people} gpusim fail --clear; rm -f {STATE} {STATE}.corrupt; {boxes}; true")
-
-
 @pytest.fixture
-def desk(host: Host) -> Iterator[Desk]:
+def desk(host: Host) -> Desk:
     """Return the desk on a machine without bookings, work and mail."""
-    host.run_expect([0], "for user in mallory monitor; do id $user || useradd --create-home $user; done")
-    clean(host)
-    here = Desk(host)
-    here.edit()
-    yield here
-    clean(host)
+    return Desk(host)
 
 
 def test_a_booking_that_begins_soon_is_reminded_of_once(desk: Desk) -> None:
@@ -311,6 +309,7 @@ def test_members_cannot_run_it_or_read_what_it_remembers(
 
 def test_cron_takes_the_file_and_its_run_reaches_the_mailbox(desk: Desk) -> None:
     desk.edit(desk.row("train", "bob", 1, (30, 90)))
+    desk.host.run_expect([0], "rm -f /home/admin/GPU_INFO.md")
     now = "/etc/cron.d/gpulab-now"
     desk.host.run_expect([0], rf"sed -E 's/^[0-9].* root /* * * * * root /' /etc/cron.d/gpulab > {now}")
     try:

@@ -157,7 +157,7 @@ def test_who_vanishes_from_the_list_is_reported_and_left_alone(host: Host, liste
     [
         ({"name": "visitor", "uid": 1501}, "uid is 1501, but the account has 1500"),
         ({"name": "messagebus"}, "the name messagebus belongs to the system"),
-        ({"name": "newcomer", "groups": ["crontab"]}, "group"),
+        ({"name": "newcomer", "groups": ["crontab"]}, "groups is 'crontab'; that group belongs to the system"),
         ({"name": "newcomer", "uid": 1500}, "uid 1500 is or was visitor's"),
         ({"name": "newcomer", "shell": "/bin/zsh"}, "shell is /bin/zsh, which cannot be run on this server"),
     ],

@@ -244,9 +244,11 @@ class Mig:
             except RefusedError as refusal:
                 if refusal.code == Code.INVALID_ARGUMENT:
                     break
-                if refusal.code == Code.NOT_SUPPORTED:
-                    continue
-                raise
+                if refusal.code != Code.NOT_SUPPORTED:
+                    raise
+                if slot == 0 and not enabled:  # the profile that every card has: this one says nothing now
+                    return ()
+                continue
             try:
                 size, starts = self._read_places(handle, info.id)
             except RefusedError as refusal:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -116,7 +117,7 @@ class Situation:
     limits: Checks
     sheet_problem: str = ""
 
-    @property
+    @cached_property
     def bookings(self) -> dict[int, Booking]:
         """The good rows by line number."""
         return self.sheet.by_line if self.sheet else {}

@@ -124,8 +124,8 @@ def parse_layout(raw: object, *, label: str = "", source: str = "mig_layout") ->
     Raises:
         InputError: it cannot be understood; one line with the place, the value and the remedy.
     """
-    if isinstance(raw, str) and raw.strip():
-        raw = parse_json(raw, source=source)
+    if isinstance(raw, str):
+        raw = parse_json(raw, source=source) if raw.strip() else None
     if raw in (None, "", {}):
         return Layout(source)
     if not isinstance(raw, dict):

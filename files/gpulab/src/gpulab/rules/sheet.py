@@ -257,7 +257,7 @@ def _read(row: Row, sheet: Sheet) -> Row:
         return replace(row, problem="a quotation mark is not closed, or the line holds a NUL; write the line anew")
     if not any(cell.strip() for cell in cells):
         return replace(row, cells=cells)
-    if set(HEADER) <= set(_names(cells)):
+    if HEADER[0] in row.text.lower() and set(HEADER) <= set(_names(cells)):
         return replace(row, cells=cells, problem="the header stands here again; delete this line")
     if len(cells) <= max(sheet.columns):
         reason = f"it has {len(cells)} of the {sheet.width} columns; the header says which"

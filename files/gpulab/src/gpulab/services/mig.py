@@ -36,6 +36,10 @@ _POLL_SECONDS = 1.0
 _MOST_NAMED = 4
 
 
+class NoNvmlError(GpulabError):
+    """NVML cannot be used: no driver, no nvidia-ml-py, or a driver that does not start."""
+
+
 @dataclass(frozen=True)
 class World:
     """The outside, as parameters.
@@ -90,10 +94,12 @@ class Report:
     Attributes:
         cards: those that something is asked for, in order of index.
         recorded: whether the note of the layout in force changed, or would.
+        remark: why nothing could be said about cards; empty when they were looked at.
     """
 
     cards: tuple[CardReport, ...] = ()
     recorded: bool = False
+    remark: str = ""
 
     @property
     def changed(self) -> bool:
@@ -107,12 +113,9 @@ class Report:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line for each card with a remark that is no failure."""
-        return tuple(
-            f"{card.title}: {card.reason}"
-            for card in self.cards
-            if card.reason and card.result not in {REFUSED, FAILED}
-        )
+        """One line for each remark that is no failure."""
+        remarks = [card for card in self.cards if card.reason and card.result not in {REFUSED, FAILED}]
+        return (*filter(None, [self.remark]), *(f"{card.title}: {card.reason}" for card in remarks))
 
 
 def to_dict(report: Report) -> dict[str, Any]:
@@ -131,13 +134,28 @@ def plan(layout: Layout, world: World, *, record: bool = False) -> Report:
 
     Raises:
         InputError: the layout cannot be had on this machine.
-        GpulabError: NVML cannot be used.
+        NoNvmlError: NVML cannot be used.
     """
     with _nvml(world) as mig:
         cards = mig.read_cards()
         targets = _suit(layout, cards).targets
         reports = tuple(_foresee(mig, cards[index], target) for index, target in targets.items())
     return Report(reports, record and _record(reports, targets, cards, world.root, dry_run=True))
+
+
+def preview(layout: Layout, world: World) -> Report:
+    """Say what `apply` with a record would do, also on a new server where driver or gpulab are not installed yet.
+
+    Raises:
+        InputError: the layout cannot be had on this machine.
+        NoNvmlError: NVML cannot be used on a server that had a layout before.
+    """
+    try:
+        return plan(layout, world, record=True)
+    except NoNvmlError as error:
+        if layout_path(world.root).exists():
+            raise
+        return Report(recorded=True, remark=f"{error}; what would change is only known after that")
 
 
 def apply(layout: Layout, world: World, *, record: bool = False, lenient: bool = False) -> Report:
@@ -217,7 +235,7 @@ def _nvml(world: World) -> Iterator[Mig]:
         with opened(world.binding, world.proc_root) as mig:
             yield mig
     except (NoBindingError, RefusedError) as error:
-        raise GpulabError(f"MIG cannot be looked at: {error}") from error
+        raise NoNvmlError(f"MIG cannot be looked at: {error}") from error
 
 
 def _lock(root: Path) -> contextlib.AbstractContextManager[None]:

@@ -2,7 +2,8 @@
 
 Beside the lock, /var/lib/gpulab/booking (root only) holds:
 
-- `audit.jsonl`: one JSON object a line: every change made here, and every difference that a hand edit made;
+- `audit.jsonl`: one JSON object a line: every change made here with the SHA-256 of the sheet it leads to, and every
+  difference that a hand edit made;
 - `written.csv`: the sheet as it was last seen; what differs from it was edited by hand;
 - `pending.csv`: the sheet that is about to be written. Whoever finds it finds a change that was cut short, and can
   tell from the sheet whether it happened.
@@ -13,6 +14,7 @@ The record is on disk before the sheet changes: a change that cannot be recorded
 from __future__ import annotations
 
 import grp
+import hashlib
 import json
 import os
 import time
@@ -37,6 +39,7 @@ _LOCK_SECONDS = 60.0
 _SETTLE_SECONDS = 0.5
 _ATTEMPTS = 20
 _MOST_RECORDED = 500
+_TAIL = 100  # longer than the end of an entry with its digest, shorter than two
 
 
 def update(
@@ -114,7 +117,8 @@ class _Record:
         """Bring the record up to the sheet as it is: finish what was cut short, note what was edited by hand."""
         pending = _or_none(self._pending)
         if pending is not None and self.written == data:
-            self._append({"action": "not done", "note": "the change before this one did not reach the sheet"})
+            if self._ends_with(_digest(pending)):
+                self._append({"action": "not done", "note": "the change before this one did not reach the sheet"})
             os.unlink(self._pending)
         elif pending is not None:  # it reached the sheet; what differs from it came later, by hand
             self._promote(pending)
@@ -130,7 +134,7 @@ class _Record:
         if len(data) > SHEET_LIMIT:
             raise UnsafeFileError(f"{path} would grow over {SHEET_LIMIT} bytes; move old rows to another file")
         write_atomic(self._pending, data, mode=0o600)
-        self._append(entry)
+        self._append({**entry, "sheet": _digest(data)})
         uid, gid = owner()
         write_atomic(path, data, mode=SHEET_MODE, uid=uid, gid=gid)
         self._promote(data)
@@ -150,6 +154,19 @@ class _Record:
             stream.write(line.encode("ascii"))
             stream.flush()
             os.fsync(stream.fileno())
+
+    def _ends_with(self, digest: str) -> bool:
+        """Tell whether the last entry is about the sheet with this digest; it stands at the entry's end."""
+        try:
+            with open(self._audit, "rb") as stream:
+                stream.seek(-min(_TAIL, stream.seek(0, os.SEEK_END)), os.SEEK_END)
+                return digest.encode("ascii") in stream.read()
+        except FileNotFoundError:
+            return False
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _stamp(moment: datetime) -> str:

@@ -1,0 +1,197 @@
+"""Role mig: cards are split as asked for, never under anybody's work, never by half, and again after a reboot."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from testinfra.host import Host
+
+ASKED = {0: ["1g.10gb", "2g.20gb", "3g.40gb"], 1: "off", 2: ["3g.40gb", "4g.40gb"]}
+NOTE = "/etc/gpulab/mig.json"
+UNIT = "gpulab-mig.service"
+
+
+def layout(host: Host) -> dict[int, Any]:
+    """Return the profiles that programs can be given, as NVML shows them to everybody."""
+    cards = json.loads(host.check_output("gpulab info --json"))["cards"]
+    return {
+        card["index"]: sorted(device["profile"] for device in card["mig_devices"]) if card["mig_enabled"] else "off"
+        for card in cards
+        if card["mig_capable"]
+    }
+
+
+def in_order(host: Host) -> dict[int, list[str]]:
+    """Return the UUIDs of each card's MIG devices."""
+    cards = json.loads(host.check_output("gpulab info --json"))["cards"]
+    return {card["index"]: [device["uuid"] for device in card["mig_devices"]] for card in cards}
+
+
+@pytest.fixture(autouse=True)
+def _back_to_the_layout_asked_for(host: Host) -> Iterator[None]:
+    yield
+    host.run("gpusim fail --clear")
+    host.run_expect([0], "gpulab mig apply")
+
+
+@contextmanager
+def work(host: Host, user: str, *arguments: str) -> Iterator[int]:
+    """Let somebody use a card; yield the pid."""
+    host.run_expect([0], f"id {user} || useradd --create-home {user}")
+    options = " ".join(arguments)
+    host.run_expect([0], f"runuser -l {user} -c 'setsid gpusim run {options} -- sleep 900 >/dev/null 2>&1 &'")
+    for _ in range(50):
+        seen = json.loads(host.check_output("gpulab info --json"))["cards"]
+        pids = [each["pid"] for card in seen for each in card["processes"] or [] if each["user"] == user]
+        if pids:
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail(f"no process of {user} shows up")
+    try:
+        yield pids[0]
+    finally:
+        host.run_expect([0], f"kill {pids[0]}")
+        for _ in range(50):
+            if host.run(f"kill -0 {pids[0]}").rc != 0:
+                break
+            time.sleep(0.1)
+
+
+def play(host: Host, folder: Path, tasks: str = "main.yml", **variables: Any) -> subprocess.CompletedProcess[str]:
+    """Run the role on this machine with other variables."""
+    path = folder / "play.yml"
+    include = {"ansible.builtin.include_role": {"name": "mig", "tasks_from": tasks}}
+    path.write_text(json.dumps([{"hosts": "gpu_servers", "gather_facts": False, "tasks": [include]}]))
+    name = host.backend.name.removeprefix("gpulab-mig-")
+    inventory = os.environ["MOLECULE_INVENTORY_FILE"]
+    command = ["ansible-playbook", "-i", inventory, "-l", name, "-e", json.dumps(variables), str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_cards_have_what_is_asked_for(host: Host) -> None:
+    assert layout(host) == ASKED
+    assert host.check_output("gpulab mig plan").count("as it shall be") == 3
+
+
+def test_a_member_can_use_an_instance_and_sees_only_that(host: Host) -> None:
+    uuid = in_order(host)[0][0]
+    with work(host, "bob", "--mig", uuid, "--mem", "5G"):
+        cards = json.loads(host.check_output("runuser -u bob -- gpulab info --json"))["cards"]
+        assert [device["memory_used"] for device in cards[0]["mig_devices"] if device["uuid"] == uuid] == [5 << 30]
+
+
+def test_a_card_in_use_is_refused_by_name_and_the_others_are_changed(host: Host, tmp_path: Path) -> None:
+    before = in_order(host)
+    with work(host, "bob", "--mig", before[0][0]) as pid:
+        ran = play(host, tmp_path, mig_config={"0": "7g.80gb", "1": "off", "2": "7g.80gb"})
+        words = " ".join(ran.stdout.split())
+        assert ran.returncode != 0
+        assert f"card 0 (NVIDIA A100-SXM4-80GB): in use by bob (sleep, PID {pid}); run this again when" in words
+        assert in_order(host)[0] == before[0]
+        assert layout(host)[2] == ["7g.80gb"]
+        # What is noted down for the next boot is what each card has.
+        assert "as it shall be" in host.check_output("gpulab mig plan").splitlines()[0]
+        assert host.run("gpulab mig apply").rc == 0
+    ran = play(host, tmp_path)
+    assert ran.returncode == 0, ran.stdout
+    assert layout(host) == ASKED
+
+
+def test_a_failure_in_the_middle_brings_the_former_layout_back(host: Host, tmp_path: Path) -> None:
+    host.run_expect([0], "gpusim fail --call nvmlGpuInstanceCreateComputeInstance --gpu 0")
+    ran = play(host, tmp_path, mig_config={"0": "3g.40gb,2g.20gb,1g.10gb,1g.10gb", "1": "off", "2": "4g.40gb,3g.40gb"})
+    words = " ".join(ran.stdout.split())
+    assert ran.returncode != 0
+    assert "make 1g.10gb at 0: the driver answered `Unknown Error`; look for lines with NVRM in dmesg" in words
+    assert "the former layout is in place" in words
+    assert layout(host) == ASKED
+
+
+def test_after_a_reboot_of_the_cards_the_service_brings_the_layout_back(host: Host) -> None:
+    host.run_expect([0], "gpusim reboot")
+    assert layout(host) == {0: [], 1: "off", 2: "off"}  # Ampere remembers that MIG is on, Hopper does not
+    host.run_expect([0], f"systemctl restart {UNIT}")
+    assert layout(host) == ASKED
+
+
+def test_a_rebooted_machine_has_its_layout_before_anything_may_use_the_cards(host: Host) -> None:
+    before = in_order(host)
+    subprocess.run(["podman", "restart", "--time=2", host.backend.name], check=True, capture_output=True)
+    host.run("systemctl is-system-running --wait")
+    assert layout(host) == ASKED
+    assert in_order(host) != before  # it really went and came back
+
+    def moment(unit: str, what: str) -> int:
+        return int(host.check_output(f"systemctl show --property={what}TimestampMonotonic --value {unit}"))
+
+    done = moment(UNIT, "ActiveEnter")
+    assert 0 < done <= moment("basic.target", "ActiveEnter")
+    for later in ("systemd-user-sessions.service", "cron.service", "multi-user.target"):
+        assert done <= moment(later, "InactiveExit"), later
+    assert "ordering cycle" not in host.check_output("journalctl --boot --no-pager")
+
+
+def test_a_dead_card_does_not_cost_the_others_their_layout_at_boot(host: Host) -> None:
+    host.run_expect([0], "gpusim reboot")
+    host.run_expect([0], "gpusim fail --lost --gpu 0")
+    assert host.run(f"systemctl restart {UNIT}").rc != 0
+    cards = json.loads(host.check_output("gpulab info --json"))["cards"]
+    assert sorted(device["profile"] for device in cards[2]["mig_devices"]) == ASKED[2]
+    assert "card 0: the card has fallen off the bus" in host.check_output(f"journalctl --no-pager --unit {UNIT}")
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (
+            {"mig_config": {"0": "1G.10gb,3G.20gb,3G.20gb"}},
+            "its 3g profile is 3g.40gb; 3g.40gb,3g.40gb,1g.10gb would not",
+        ),
+        ({"mig_config": {"3": "1g.10gb"}}, "card 3 (NVIDIA L40S): MIG is asked for and the card cannot be split"),
+        ({"mig_config": {"version": "v1", "mig-configs": {"a": [{"devcies": "all"}]}}}, "key 'devcies' is unknown"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_one_line_and_touches_nothing(
+    host: Host, tmp_path: Path, variables: dict[str, Any], message: str
+) -> None:
+    before, note = in_order(host), host.file(NOTE).content_string
+    ran = play(host, tmp_path, **variables)
+    assert ran.returncode != 0
+    assert message in " ".join(ran.stdout.split())
+    assert "changed=0" in ran.stdout
+    assert (in_order(host), host.file(NOTE).content_string) == (before, note)
+
+
+def test_members_may_look_and_not_touch(host: Host) -> None:
+    host.run_expect([0], "id bob || useradd --create-home bob")
+    refused = host.run("runuser -u bob -- gpulab mig apply")
+    assert refused.rc == 3
+    assert refused.stderr.endswith("gpulab: only root may change MIG; use sudo\n")
+    assert host.run(f"runuser -u bob -- cat {NOTE}").rc == 0
+
+
+def test_the_way_out_leaves_the_cards_as_they_are(host: Host, tmp_path: Path) -> None:
+    before = in_order(host)
+    for expected in ("changed=1 ", "changed=0 "):
+        ran = play(host, tmp_path, mig_config={})
+        assert ran.returncode == 0, ran.stdout
+        assert expected in ran.stdout
+    assert host.run(f"ls -d {NOTE} /var/lib/gpulab/mig /etc/systemd/system/{UNIT}").stdout == ""
+    assert host.run(f"systemctl cat {UNIT}").rc != 0
+    assert in_order(host) == before
+    ran = play(host, tmp_path)
+    assert ran.returncode == 0, ran.stdout
+    assert in_order(host) == before
+    assert host.file(NOTE).exists
