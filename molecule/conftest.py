@@ -66,6 +66,37 @@ def as_member(host: Host) -> Person:
     return run
 
 
+class Play(Protocol):
+    """Runs a playbook again on the machine under test, as an admin with a changed inventory would."""
+
+    def __call__(self, *options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
+        """Return exit status and output; options are ansible-playbook's."""
+
+
+@pytest.fixture(scope="module")
+def play(request: pytest.FixtureRequest, host: Host) -> Play:
+    """Return a function that runs the scenario's own converge.yml on the machine under test."""
+    name = next(name for name in _inventory() if host.backend.hostname.endswith(name))
+    playbook = request.path.parent.parent / "converge.yml"
+    inventory = os.environ["MOLECULE_INVENTORY_FILE"]
+
+    def run(*options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
+        command = [
+            "ansible-playbook",
+            "-i",
+            inventory,
+            "-l",
+            name,
+            "-e",
+            json.dumps(variables),
+            *options,
+            str(playbook),
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    return run
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the end of the machine's journal beside a failed test."""

@@ -185,11 +185,12 @@ def main() -> None:
         for card in report.cards
         if card.changed
     ]
-    in_use = [card for card in report.cards if card.result == mig.REFUSED]
-    for line in (*report.warnings, *(f"{card.title}: {card.reason}" for card in in_use if module.check_mode)):
+    for line in report.warnings:
         module.warn(line)
-    if len(report.errors) > (len(in_use) if module.check_mode else 0):
+    if report.failed or (report.errors and not module.check_mode):
         module.fail_json(msg="; ".join(report.errors), **answer)
+    for line in report.errors:
+        module.warn(line)
     module.exit_json(**answer)
 
 

@@ -171,6 +171,18 @@ def _is(record, card):
     return int(record["index"]) == card
 
 
+def names(machine, card=0):
+    """Return the profiles of a card's instances; ids of the seven-slice family."""
+    known = {19: "1g", 20: "1g+me", 15: "1g2m", 14: "2g", 9: "3g", 5: "4g", 0: "7g"}
+    return sorted(known[profile] for profile, _, _ in machine.layout(card)[2])
+
+
+def noted(machine):
+    document = json.loads((machine.root / "etc/gpulab/mig.json").read_text())
+    assert document["version"] == "v1"
+    return {entry["devices"][0]: entry.get("mig-devices", "off") for entry in document["mig-configs"]["gpulab"]}
+
+
 def writes(calls):
     return [call for call in calls if call.startswith(WRITES)]
 

@@ -45,7 +45,7 @@ def test_cron_hears_nothing_when_all_is_well(command, capsys):
 def test_a_terminal_gets_a_summary(command, capsys):
     assert command(["--verbose"]) == 0
     assert command(["--verbose"]) == 0
-    first, second = capsys.readouterr().out.split("2026-12-01 12:30: 1 cards, 1 bookings, 1 events\n")[1:]
+    first, second = capsys.readouterr().out.split("2026-12-01 12:30: cards: 1, bookings: 1, events: 1\n")[1:]
     assert first.split() == ["overrun", "card", "0", "to", "bob", "mailed", "now", "'train'"]
     assert "told 2026-12-01 12:30" in second
 

@@ -127,3 +127,11 @@ def test_a_refused_change_ends_with_an_error_that_names_who(machine):
     applied = gpulab(machine, "apply")
     assert f"PID {child.pid}" in applied["error"]
     assert applied["printed"] == "card 0 (NVIDIA A100-SXM4-80GB): left as it is\n"
+
+
+def test_a_card_that_cannot_be_looked_at_is_an_error_of_the_plan_too(machine):
+    note(machine, {"0": "7g.80gb"})
+    machine.gpusim("fail", "--lost", "--gpu", 0)
+    answer = gpulab(machine, "plan")
+    assert answer["printed"] == "card 0: cannot be looked at\n"
+    assert answer["error"].startswith("card 0: the card has fallen off the bus")

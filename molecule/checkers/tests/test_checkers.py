@@ -57,7 +57,7 @@ class Desk:
     def __init__(self, host: Host) -> None:
         self.host = host
         # The server's wall clock, as in the sheet.
-        self.now = datetime.strptime(host.check_output(RESET), "%Y-%m-%d %H:%M\n")  # noqa: DTZ007
+        self.now = datetime.strptime(host.check_output(RESET), "%Y-%m-%d %H:%M")  # noqa: DTZ007
 
     def row(self, task: str, user: str, gpu: int | str, minutes: tuple[int, int], status: str = "booked") -> str:
         """Write a row of the sheet whose times are minutes from now."""
@@ -293,7 +293,7 @@ def test_a_dry_run_shows_the_mail_and_sends_nothing(desk: Desk) -> None:
 def test_a_terminal_gets_a_summary(desk: Desk) -> None:
     desk.edit(desk.row("train", "bob", 1, (30, 90)))
     summary = desk.host.check_output(f"script -qec {CHECK} /dev/null")
-    assert "4 cards, 1 bookings, 1 events" in summary
+    assert "cards: 4, bookings: 1, events: 1" in summary
     assert "mailed now" in summary
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import time
 from contextlib import contextmanager
@@ -69,15 +70,16 @@ def work(host: Host, user: str, *arguments: str) -> Iterator[int]:
             time.sleep(0.1)
 
 
-def play(host: Host, folder: Path, tasks: str = "main.yml", **variables: Any) -> subprocess.CompletedProcess[str]:
-    """Run the role on this machine with other variables."""
+def play(host: Host, folder: Path, tasks: str = "main.yml", **variables: Any) -> tuple[int, str]:
+    """Run the role on this machine with other variables; return the exit status and all that was said."""
     path = folder / "play.yml"
     include = {"ansible.builtin.include_role": {"name": "mig", "tasks_from": tasks}}
     path.write_text(json.dumps([{"hosts": "gpu_servers", "gather_facts": False, "tasks": [include]}]))
     name = host.backend.name.removeprefix("gpulab-mig-")
     inventory = os.environ["MOLECULE_INVENTORY_FILE"]
     command = ["ansible-playbook", "-i", inventory, "-l", name, "-e", json.dumps(variables), str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return ran.returncode, " ".join(ran.stdout.split())
 
 
 def test_the_cards_have_what_is_asked_for(host: Host) -> None:
@@ -95,27 +97,27 @@ def test_a_member_can_use_an_instance_and_sees_only_that(host: Host) -> None:
 def test_a_card_in_use_is_refused_by_name_and_the_others_are_changed(host: Host, tmp_path: Path) -> None:
     before = in_order(host)
     with work(host, "bob", "--mig", before[0][0]) as pid:
-        ran = play(host, tmp_path, mig_config={"0": "7g.80gb", "1": "off", "2": "7g.80gb"})
-        words = " ".join(ran.stdout.split())
-        assert ran.returncode != 0
-        assert f"card 0 (NVIDIA A100-SXM4-80GB): in use by bob (sleep, PID {pid}); run this again when" in words
+        status, said = play(host, tmp_path, mig_config={"0": "7g.80gb", "1": "off", "2": "7g.80gb"})
+        assert status != 0
+        assert f"card 0 (NVIDIA A100-SXM4-80GB): in use by bob (sleep, PID {pid}); run this again when" in said
         assert in_order(host)[0] == before[0]
         assert layout(host)[2] == ["7g.80gb"]
         # What is noted down for the next boot is what each card has.
         assert "as it shall be" in host.check_output("gpulab mig plan").splitlines()[0]
         assert host.run("gpulab mig apply").rc == 0
-    ran = play(host, tmp_path)
-    assert ran.returncode == 0, ran.stdout
+    status, said = play(host, tmp_path)
+    assert status == 0, said
     assert layout(host) == ASKED
 
 
 def test_a_failure_in_the_middle_brings_the_former_layout_back(host: Host, tmp_path: Path) -> None:
     host.run_expect([0], "gpusim fail --call nvmlGpuInstanceCreateComputeInstance --gpu 0")
-    ran = play(host, tmp_path, mig_config={"0": "3g.40gb,2g.20gb,1g.10gb,1g.10gb", "1": "off", "2": "4g.40gb,3g.40gb"})
-    words = " ".join(ran.stdout.split())
-    assert ran.returncode != 0
-    assert "make 1g.10gb at 0: the driver answered `Unknown Error`; look for lines with NVRM in dmesg" in words
-    assert "the former layout is in place" in words
+    status, said = play(
+        host, tmp_path, mig_config={"0": "3g.40gb,2g.20gb,1g.10gb,1g.10gb", "1": "off", "2": "4g.40gb,3g.40gb"}
+    )
+    assert status != 0
+    assert "make 1g.10gb at 0: the driver answered `Unknown Error`; look for lines with NVRM in dmesg" in said
+    assert "the former layout is in place" in said
     assert layout(host) == ASKED
 
 
@@ -129,7 +131,10 @@ def test_after_a_reboot_of_the_cards_the_service_brings_the_layout_back(host: Ho
 def test_a_rebooted_machine_has_its_layout_before_anything_may_use_the_cards(host: Host) -> None:
     before = in_order(host)
     subprocess.run(["podman", "restart", "--time=2", host.backend.name], check=True, capture_output=True)
-    host.run("systemctl is-system-running --wait")
+    for _ in range(100):
+        if host.run("systemctl is-active multi-user.target").stdout.strip() == "active":
+            break
+        time.sleep(0.1)
     assert layout(host) == ASKED
     assert in_order(host) != before  # it really went and came back
 
@@ -138,7 +143,7 @@ def test_a_rebooted_machine_has_its_layout_before_anything_may_use_the_cards(hos
 
     done = moment(UNIT, "ActiveEnter")
     assert 0 < done <= moment("basic.target", "ActiveEnter")
-    for later in ("systemd-user-sessions.service", "cron.service", "multi-user.target"):
+    for later in ("systemd-user-sessions.service", "systemd-logind.service", "multi-user.target"):
         assert done <= moment(later, "InactiveExit"), later
     assert "ordering cycle" not in host.check_output("journalctl --boot --no-pager")
 
@@ -152,25 +157,33 @@ def test_a_dead_card_does_not_cost_the_others_their_layout_at_boot(host: Host) -
     assert "card 0: the card has fallen off the bus" in host.check_output(f"journalctl --no-pager --unit {UNIT}")
 
 
-@pytest.mark.parametrize(
-    ("variables", "message"),
-    [
-        (
-            {"mig_config": {"0": "1G.10gb,3G.20gb,3G.20gb"}},
-            "its 3g profile is 3g.40gb; 3g.40gb,3g.40gb,1g.10gb would not",
-        ),
-        ({"mig_config": {"3": "1g.10gb"}}, "card 3 (NVIDIA L40S): MIG is asked for and the card cannot be split"),
-        ({"mig_config": {"version": "v1", "mig-configs": {"a": [{"devcies": "all"}]}}}, "key 'devcies' is unknown"),
-    ],
-)
-def test_a_layout_that_cannot_be_is_one_line_and_touches_nothing(
-    host: Host, tmp_path: Path, variables: dict[str, Any], message: str
-) -> None:
+def test_the_recipe_from_the_web_is_refused_with_what_would_work(host: Host, tmp_path: Path) -> None:
     before, note = in_order(host), host.file(NOTE).content_string
-    ran = play(host, tmp_path, **variables)
-    assert ran.returncode != 0
-    assert message in " ".join(ran.stdout.split())
-    assert "changed=0" in ran.stdout
+    status, said = play(host, tmp_path, mig_config={"0": "1G.10gb,3G.20gb,3G.20gb"})
+    assert status != 0
+    assert "3g.40gb,3g.40gb,1g.10gb would not fit: it takes 9 memory slices of 8; nearest that fit: 3g.40gb," in said
+    assert "changed=0" in said
+    assert (in_order(host), host.file(NOTE).content_string) == (before, note)
+
+
+DOCUMENT = {"version": "v1", "mig-configs": {"a": [{"devices": [0], "mig-enabled": False}], "b": [{"devcies": "all"}]}}
+
+
+@pytest.mark.parametrize(
+    ("layout_text", "message"),
+    [
+        ('{"3": "1g.10gb"}', "card 3 (NVIDIA L40S): MIG is asked for and the card cannot be split"),
+        ('{"9": "1g.10gb"}', "card 9: it is not there, this machine has 4 cards, 0 to 3"),
+        ('{"0": "off", "0": "off"}', "key '0' stands 2 times"),
+        (json.dumps(DOCUMENT), "'b', entry 1: key 'devcies' is unknown"),
+    ],
+    ids=["no MIG", "index", "twice", "key"],
+)
+def test_bad_input_is_one_line_and_touches_nothing(host: Host, layout_text: str, message: str) -> None:
+    before, note = in_order(host), host.file(NOTE).content_string
+    ran = host.run(f"printf %s {shlex.quote(layout_text)} > /tmp/other.json; gpulab mig apply --file /tmp/other.json")
+    assert (ran.rc, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+    assert message in ran.stderr
     assert (in_order(host), host.file(NOTE).content_string) == (before, note)
 
 
@@ -185,13 +198,13 @@ def test_members_may_look_and_not_touch(host: Host) -> None:
 def test_the_way_out_leaves_the_cards_as_they_are(host: Host, tmp_path: Path) -> None:
     before = in_order(host)
     for expected in ("changed=1 ", "changed=0 "):
-        ran = play(host, tmp_path, mig_config={})
-        assert ran.returncode == 0, ran.stdout
-        assert expected in ran.stdout
+        status, said = play(host, tmp_path, mig_config={})
+        assert status == 0, said
+        assert expected in said
     assert host.run(f"ls -d {NOTE} /var/lib/gpulab/mig /etc/systemd/system/{UNIT}").stdout == ""
     assert host.run(f"systemctl cat {UNIT}").rc != 0
     assert in_order(host) == before
-    ran = play(host, tmp_path)
-    assert ran.returncode == 0, ran.stdout
+    status, said = play(host, tmp_path)
+    assert status == 0, said
     assert in_order(host) == before
     assert host.file(NOTE).exists

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from conftest import Play
     from testinfra.host import Host
-
-PLAYBOOK = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule" / "preflight" / "converge.yml"
-
-
-def converge(host: Host, **variables: Any) -> subprocess.CompletedProcess[str]:
-    """Run the role again on one machine with other variables, as an admin with a changed inventory would."""
-    name = host.backend.name.removeprefix("gpulab-preflight-")
-    inventory = os.environ["MOLECULE_INVENTORY_FILE"]
-    command = ["ansible-playbook", "-i", inventory, "-l", name, "-e", json.dumps(variables), str(PLAYBOOK)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_changes_nothing(host: Host) -> None:
@@ -29,8 +16,8 @@ def test_changes_nothing(host: Host) -> None:
     assert not host.user("alice").exists
 
 
-def test_prints_the_tier_and_who_is_new(host: Host) -> None:
-    run = converge(host)
+def test_prints_the_tier_and_who_is_new(play: Play) -> None:
+    run = play()
     assert run.returncode == 0, run.stdout
     assert "tier: table (3 present members)" in run.stdout
     assert "new members: alice, bob, carol" in run.stdout
@@ -43,16 +30,16 @@ def test_prints_the_tier_and_who_is_new(host: Host) -> None:
         ({"lab_langauge": "zh"}, "lab_langauge is not a variable of gpulab; did you mean lab_language?"),
     ],
 )
-def test_refuses_in_one_line(host: Host, variables: dict[str, Any], line: str) -> None:
-    run = converge(host, **variables)
+def test_refuses_in_one_line(play: Play, variables: dict[str, Any], line: str) -> None:
+    run = play(**variables)
     assert run.returncode != 0
     assert line in run.stdout + run.stderr
     assert "Traceback" not in run.stdout + run.stderr
 
 
-def test_keeps_the_mail_password_to_itself(host: Host) -> None:
+def test_keeps_the_mail_password_to_itself(host: Host, play: Play) -> None:
     secret = "correct-horse-battery"
-    run = converge(host, lab_mail={"smarthost": "mail.example.org", "user": "lab", "password": secret})
+    run = play(lab_mail={"smarthost": "mail.example.org", "user": "lab", "password": secret})
     assert run.returncode == 0, run.stdout
     journal = host.check_output("journalctl --no-pager")
     assert "lab_preflight" in journal, "the journal records module calls"

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from conftest import Play
     from testinfra.host import Host
-
-PLAYBOOK = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule" / "runtime" / "converge.yml"
-
-
-def converge(host: Host, **variables: Any) -> subprocess.CompletedProcess[str]:
-    name = host.backend.name.removeprefix("gpulab-runtime-")
-    inventory = os.environ["MOLECULE_INVENTORY_FILE"]
-    command = ["ansible-playbook", "-i", inventory, "-l", name, "-e", json.dumps(variables), str(PLAYBOOK)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_the_command_is_on_everybodys_path(host: Host) -> None:
@@ -56,24 +46,24 @@ def test_members_cannot_change_what_root_runs(host: Host) -> None:
     assert writable == ""
 
 
-def test_a_half_made_release_is_made_anew(host: Host) -> None:
+def test_a_half_made_release_is_made_anew(host: Host, play: Play) -> None:
     current = host.check_output("readlink /opt/gpulab/current")
     host.run_expect([0], f"rm /opt/gpulab/{current}/.complete /opt/gpulab/{current}/bin/gpulab")
     assert host.run("gpulab --version").rc != 0
-    run = converge(host)
+    run = play()
     assert run.returncode == 0, run.stdout
     assert host.run("gpulab --version").rc == 0
 
 
-def test_an_older_release_can_be_switched_to_and_an_unknown_one_is_refused(host: Host) -> None:
+def test_an_older_release_can_be_switched_to_and_an_unknown_one_is_refused(host: Host, play: Play) -> None:
     current = Path(host.check_output("readlink /opt/gpulab/current")).name
     host.run_expect([0], f"cp -a /opt/gpulab/releases/{current} /opt/gpulab/releases/0.0.1-older")
-    run = converge(host, runtime_release="0.0.1-older")
+    run = play(runtime_release="0.0.1-older")
     assert run.returncode == 0, run.stdout
     assert host.check_output("readlink /opt/gpulab/current") == "releases/0.0.1-older"
-    run = converge(host, runtime_release="0.0.2-gone")
+    run = play(runtime_release="0.0.2-gone")
     assert run.returncode != 0
     assert 'runtime_release is "0.0.2-gone", which is not under /opt/gpulab/releases' in run.stdout + run.stderr
     assert host.check_output("readlink /opt/gpulab/current") == "releases/0.0.1-older"
-    assert converge(host).returncode == 0
+    assert play().returncode == 0
     assert host.check_output("readlink /opt/gpulab/current") == f"releases/{current}"

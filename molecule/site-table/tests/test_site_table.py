@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import time
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Person
+    from conftest import Person, Play
     from testinfra.host import Host
 
-SITE = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "playbooks" / "site.yml"
 MOST_TASKS = 60
 
 
-def site(host: Host, *options: str) -> str:
-    """Run the whole playbook again on one machine and return what it printed."""
-    name = host.backend.name.removeprefix("gpulab-site-table-")
-    command = ["ansible-playbook", "-i", os.environ["MOLECULE_INVENTORY_FILE"], "-l", name, str(SITE), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def site(play: Play, *options: str, **variables: Any) -> str:
+    """Run the whole playbook again and return what it printed."""
+    done = play(*options, **variables)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
@@ -51,7 +45,7 @@ def test_the_checks_mail_the_member_once_and_kill_nobody(host: Host, as_member: 
     )
     time.sleep(1)
     for _ in range(2):
-        assert host.run("/usr/sbin/check_gpu.sh || /usr/local/sbin/check_gpu.sh").rc == 0
+        assert host.run("/usr/local/sbin/check_gpu.sh").rc == 0
     for _ in range(50):
         mail = host.run("cat /var/mail/carol").stdout
         if pid in mail:
@@ -75,23 +69,24 @@ def test_the_pages_say_what_the_cards_are(host: Host, as_member: Person) -> None
     assert len(inventory) == 5
 
 
-def test_a_run_that_changes_nothing_is_short_and_the_plan_agrees(host: Host) -> None:
-    again = site(host)
-    assert "changed=0" in again
-    assert again.count("\nTASK [") <= MOST_TASKS
-    assert "changed=0" in site(host, "--check", "--diff")
+def test_a_plan_for_a_finished_server_is_short_and_foretells_nothing(play: Play) -> None:
+    plan = site(play, "--check", "--diff")
+    assert "changed=0" in plan
+    assert plan.count("\nTASK [") <= MOST_TASKS
 
 
-def test_a_member_who_leaves_is_gone_and_comes_back(host: Host, as_member: Person) -> None:
+def test_a_member_who_leaves_is_gone_and_comes_back(host: Host, as_member: Person, play: Play) -> None:
+    if host.system_info.release.startswith("12"):
+        pytest.skip("three whole runs; scenario members proves it on Debian 12 too")
     tomorrow = (server_time(host) + timedelta(days=1)).strftime("%Y-%m-%d 10:00")
     assert as_member("carol", f"gpu-schedule add later --gpu 3 --start '{tomorrow}' --hours 1").rc == 0
     assert as_member("carol", "echo results > results.txt").rc == 0
-    people = '[{"name": "alice", "admin": true}, {"name": "bob"}, {"name": "carol", "state": "absent"}]'
-    planned = site(host, "--check", "-e", f'{{"lab_members": {people}}}')
+    people = [{"name": "alice", "admin": True}, {"name": "bob"}, {"name": "carol", "state": "absent"}]
+    planned = site(play, "--check", lab_members=people)
     assert re.search(r"RISK .*carol", planned), "the plan names who leaves"
     assert as_member("carol", "true").rc == 0, "a plan changes nothing"
-    site(host, "-e", f'{{"lab_members": {people}}}')
+    site(play, lab_members=people)
     assert as_member("carol", "true").rc != 0
     assert "later" not in as_member("bob", "gpu-schedule list").stdout
-    site(host)
+    site(play)
     assert as_member("carol", "cat results.txt").stdout.strip() == "results"

@@ -28,11 +28,14 @@ _INSUFFICIENT_RESOURCES = 23
 _NEEDS_REBOOT = {int(Code.RESET_REQUIRED), int(Code.NOT_SUPPORTED)}
 """How a mode change says that the card cannot be reset from here, as in a virtual machine (nvml.h)."""
 
-_MOST_SLOTS = 32
-"""NVML numbers profiles from 0 and answers INVALID_ARGUMENT behind the last; no driver has nearly as many."""
+_GPU_SLOTS = 24
+_COMPUTE_SLOTS = 12
+"""NVML numbers profiles from 0; drivers of today have 18 and 9 (nvml.h), and refuse numbers that they do not know."""
+
+_NO_PROFILE = {Code.NOT_SUPPORTED, Code.INVALID_ARGUMENT}
 
 _MOST_PLACES = 64
-_COMPUTE_SLOTS = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}
+_COMPUTE_SLOT = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}
 """Compute slices: NVML_COMPUTE_INSTANCE_PROFILE_x_SLICE (nvml.h)."""
 
 _ENGINES_SHARED = 0
@@ -159,7 +162,7 @@ class Mig:
         """
         handle = self._instance_handle(card, number)
         profile = self._library.call(
-            "nvmlGpuInstanceGetComputeInstanceProfileInfo", handle, _COMPUTE_SLOTS[compute.width], _ENGINES_SHARED
+            "nvmlGpuInstanceGetComputeInstanceProfileInfo", handle, _COMPUTE_SLOT[compute.width], _ENGINES_SHARED
         ).id
         if compute.width == slices:  # only one place, and drivers before R535 cannot be told one
             self._library.call("nvmlGpuInstanceCreateComputeInstance", handle, profile)
@@ -238,13 +241,11 @@ class Mig:
         if enabled and uuid in self._profiles:
             return self._profiles[uuid]
         found = []
-        for slot in range(_MOST_SLOTS):
+        for slot in range(_GPU_SLOTS):
             try:
                 info = self._library.call("nvmlDeviceGetGpuInstanceProfileInfo", handle, slot)
             except RefusedError as refusal:
-                if refusal.code == Code.INVALID_ARGUMENT:
-                    break
-                if refusal.code != Code.NOT_SUPPORTED:
+                if refusal.code not in _NO_PROFILE:
                     raise
                 if slot == 0 and not enabled:  # the profile that every card has: this one says nothing now
                     return ()
@@ -252,11 +253,13 @@ class Mig:
             try:
                 size, starts = self._read_places(handle, info.id)
             except RefusedError as refusal:
-                if enabled or refusal.code not in {Code.NOT_SUPPORTED, Code.INVALID_ARGUMENT}:
+                if enabled or refusal.code not in _NO_PROFILE:
                     raise
                 return ()
             name = _text(info.name).removeprefix("MIG ")
             found.append(Profile(int(info.id), name, int(info.sliceCount), size, starts, int(info.instanceCount)))
+        if enabled and not found:  # instances are found by profile: without any, a full card would look empty
+            raise RefusedError(Code.NOT_SUPPORTED, "no profile at all")
         if enabled:
             self._profiles[uuid] = tuple(found)
         return tuple(found)
@@ -294,15 +297,13 @@ class Mig:
         )
 
     def _read_compute_profiles(self, handle: Any) -> Iterator[_ComputeProfile]:
-        for slot in range(_MOST_SLOTS):
+        for slot in range(_COMPUTE_SLOTS):
             try:
                 info = self._library.call("nvmlGpuInstanceGetComputeInstanceProfileInfo", handle, slot, _ENGINES_SHARED)
             except RefusedError as refusal:
-                if refusal.code == Code.INVALID_ARGUMENT:
-                    break
-                if refusal.code == Code.NOT_SUPPORTED:
-                    continue
-                raise
+                if refusal.code not in _NO_PROFILE:
+                    raise
+                continue
             yield _ComputeProfile(int(info.id), int(info.sliceCount), int(info.instanceCount))
 
     def _read_computes(self, handle: Any, kind: _ComputeProfile) -> list[Compute]:

@@ -101,9 +101,9 @@ def _send(mail: Mail) -> None:
 def summary(outcome: Outcome, *, dry_run: bool) -> str:
     """Say in words what a run found: one line for each event, and with dry_run the mails."""
     counts = (
-        f"{len(outcome.situation.cards.cards)} cards",
-        f"{len(outcome.situation.bookings)} bookings",
-        f"{len(outcome.findings.events)} events",
+        f"cards: {len(outcome.situation.cards.cards)}",
+        f"bookings: {len(outcome.situation.bookings)}",
+        f"events: {len(outcome.findings.events)}",
     )
     lines = [f"{outcome.now:%Y-%m-%d %H:%M}: {', '.join(counts)}"]
     lines += [f"  {_event_line(event, outcome, dry_run=dry_run)}" for event in outcome.findings.events]

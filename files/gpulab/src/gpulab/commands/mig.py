@@ -57,7 +57,7 @@ def main(argv: Sequence[str], world: mig.World | None = None) -> int:
         print(json.dumps(mig.to_dict(report), ensure_ascii=False, indent=2))
     else:
         _print(report, done=options.action == "apply")
-    if report.errors and options.action == "apply":
+    if report.failed or (report.errors and options.action == "apply"):
         raise GpulabError("; ".join(report.errors))
     return 0
 
@@ -107,7 +107,8 @@ def _print(report: Report, *, done: bool) -> None:
         print(f"{card.title}: {_verdict(card, done=done)}")
         for step in card.steps:
             print(f"  {step}")
-        if card.reason and not (done and card.result in {mig.REFUSED, mig.FAILED}):  # errors are told at the end
+        if card.reason and card.result != mig.FAILED and not (done and card.result == mig.REFUSED):
+            # errors are told at the end
             print(f"  {card.reason}")
 
 

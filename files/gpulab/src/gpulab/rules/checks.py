@@ -331,7 +331,7 @@ def _unused(situation: Situation) -> Iterator[Event]:
         late = now >= _instant(booking.start) + situation.limits.unused_minutes * 60
         if not late or booking.gpu_id not in clear or booking.user not in situation.members:
             continue
-        entitled = {b.user for b in running if b.gpu_id == booking.gpu_id} - {booking.user}
+        entitled = {b.user for b in running if b.gpu_id == booking.gpu_id}
         others = entitled.union(situation.limits.ignore_users) - {booking.user}
         # Somebody without a booking may be in the owner's way, or be the owner's container: no time for reproaches.
         if others.issuperset(sightings.on_card(clear[booking.gpu_id], situation.boot)):

@@ -112,6 +112,11 @@ class Report:
         return tuple(f"{card.title}: {card.reason}" for card in self.cards if card.result in {REFUSED, FAILED})
 
     @property
+    def failed(self) -> bool:
+        """Whether some card failed; one that is only in use did not."""
+        return any(card.result == FAILED for card in self.cards)
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """One line for each remark that is no failure."""
         remarks = [card for card in self.cards if card.reason and card.result not in {REFUSED, FAILED}]

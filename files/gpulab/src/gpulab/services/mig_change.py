@@ -143,6 +143,7 @@ class Change:
 
     def _go_back(self, former: Goal) -> str:
         """Bring the former layout back; return what stands in the way, empty when it is there."""
+        self._step, self._doing = None, "look at the card"
         try:
             self._card = self._mig.read_card(self._card)
             return "" if self._reach(former) else "MIG mode waits for a reboot"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import names
 from ..adapters import files, state
+from ..errors import UnsafeFileError
 from ..rules.mig_cards import Compute, Goal, Instance
 from ..rules.mig_layout import Layout, parse_layout, render_layout
 
@@ -65,8 +66,8 @@ def write_layout(root: Path, targets: Mapping[int, Target], *, dry_run: bool) ->
     """
     path = layout_path(root)
     data = render_layout(targets, LABEL).encode()
-    with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_mode & 0o7777 == _MODE and files.read_regular(path, limit=_LIMIT) == data:
+    with contextlib.suppress(FileNotFoundError, UnsafeFileError):  # a link in its place is replaced
+        if path.lstat().st_mode & 0o7777 == _MODE and files.read_regular(path, limit=_LIMIT) == data:
             return False
     if not dry_run:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -89,19 +90,17 @@ class Journal:
         """Read what an interrupted run left; a damaged file is put aside."""
         self._path = Path(names.under(root, STATE_DIR / "unfinished.json"))
         self._boot = (proc_root / _BOOT_ID).read_text(encoding="ascii").strip()
-        self._cards: dict[str, Any] = {}
+        self._cards: dict[str, Goal] = {}
         try:
             document = state.load(self._path)
-        except state.CorruptStateError:
+            if document is not None and document["boot"] == self._boot:
+                self._cards = {uuid: _parse_goal(plain) for uuid, plain in document["cards"].items()}
+        except (state.CorruptStateError, AttributeError, KeyError, TypeError):
             state.set_aside(self._path)
-            document = None
-        if isinstance(document, dict) and document.get("boot") == self._boot:
-            self._cards = document["cards"]
 
     def former(self, uuid: str) -> Goal | None:
         """Return the layout a card had before a change that was interrupted."""
-        found = self._cards.get(uuid)
-        return _parse_goal(found) if found is not None else None
+        return self._cards.get(uuid)
 
     def note(self, uuid: str, goal: Goal) -> None:
         """Note down what a card has, before the first step of a change.
@@ -110,7 +109,7 @@ class Journal:
             OSError: it cannot be written; then nothing may be changed either.
         """
         if uuid not in self._cards:
-            self._cards[uuid] = _plain_goal(goal)
+            self._cards[uuid] = goal
             self._save()
 
     def drop(self, uuid: str) -> None:
@@ -119,7 +118,8 @@ class Journal:
             self._save()
 
     def _save(self) -> None:
-        state.save(self._path, {"boot": self._boot, "cards": self._cards})
+        cards = {uuid: _plain_goal(goal) for uuid, goal in self._cards.items()}
+        state.save(self._path, {"boot": self._boot, "cards": cards})
 
 
 def _plain_goal(goal: Goal) -> dict[str, Any]:
