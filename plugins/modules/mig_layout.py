@@ -68,7 +68,7 @@ EXAMPLES = r"""
   mig_layout:
     layout:
       0: 3g.40gb,2g.20gb,1g.10gb
-      1: off
+      1: "off"
 
 - name: Use an existing configuration of nvidia-mig-parted
   mig_layout:

@@ -69,6 +69,10 @@ def test_the_pages_say_what_the_cards_are(host: Host, as_member: Person) -> None
     assert len(inventory) == 5
 
 
+def test_a_split_card_shows_its_instances(as_member: Person) -> None:
+    assert as_member("bob", "gpulab info").stdout.count("3g.40gb") == 2
+
+
 def test_a_plan_for_a_finished_server_is_short_and_foretells_nothing(play: Play) -> None:
     plan = site(play, "--check", "--diff")
     assert "changed=0" in plan

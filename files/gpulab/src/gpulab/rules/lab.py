@@ -20,7 +20,17 @@ TABLE_AT_MOST = 4
 ALLOCATOR_AT_MOST = 10
 LARGEST_GROUP = 10_000
 
-VARIABLES = ("group_size", "gpu_tier", "lab_admin", "lab_language", "lab_mail", "lab_members", "lab_name")
+VARIABLES = (
+    "group_size",
+    "gpu_tier",
+    "lab_admin",
+    "lab_language",
+    "lab_mail",
+    "lab_members",
+    "lab_name",
+    "mig_label",
+    "mig_layout",
+)
 """Every lab-wide variable; anything else that begins like one is a typing error."""
 
 LANGUAGES = ("en", "zh")
@@ -60,7 +70,7 @@ def parse_lab(raw: Mapping[str, Any], *, defined: Iterable[str]) -> Lab:
 
     Args:
         raw: variable name to value; a name that is absent was not given.
-        defined: names of all variables of the inventory that look like lab-wide ones (`lab_*`, `gpu_*`, `group_size*`).
+        defined: names of all variables of the inventory that look like lab-wide ones (`lab_*`, `gpu_*`, `group_size*`, `mig_l*`).
 
     Raises:
         InputError: naming the variable, its value and the remedy.
