@@ -10,6 +10,9 @@ MEMBERS_GROUP = "gpu-members"
 ADMINS_GROUP = "gpu-admins"
 """Unix group of the members with `admin: true`."""
 
+UID_MIN = 1000
+"""First uid of people; accounts below belong to the system (Debian Policy 9.2.2, login.defs(5))."""
+
 SETTINGS_FILE = PurePosixPath("/etc/gpulab/gpulab.toml")
 SETTINGS_DIR = PurePosixPath("/etc/gpulab/conf.d")
 """One file for each section, written by the role that owns it."""

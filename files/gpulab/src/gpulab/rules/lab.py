@@ -70,7 +70,8 @@ def parse_lab(raw: Mapping[str, Any], *, defined: Iterable[str]) -> Lab:
 
     Args:
         raw: variable name to value; a name that is absent was not given.
-        defined: names of all variables of the inventory that look like lab-wide ones (`lab_*`, `gpu_*`, `group_size*`, `mig_l*`).
+        defined: names of all variables of the inventory that look like lab-wide ones (`lab_*`, `gpu_*`, `group_size*`,
+            `mig_l*`).
 
     Raises:
         InputError: naming the variable, its value and the remedy.

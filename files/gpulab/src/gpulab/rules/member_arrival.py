@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..names import UID_MIN
 from .accounts import EXPIRED_DAY, NOLOGIN, Account, Place
 from .member_context import Context, Part
 from .member_registry import ABSENT, CREATING, LEAVING, PRESENT, Entry
@@ -20,7 +22,9 @@ from .member_steps import (
     Step,
     WriteKeys,
 )
-from .members import UID_MIN, Member
+
+if TYPE_CHECKING:
+    from .members import Member
 
 _KEYS_HEAD = "# Written from lab_members; change the inventory, not this file.\n"
 

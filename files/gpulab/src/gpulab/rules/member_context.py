@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..names import ADMINS_GROUP, MEMBERS_GROUP
+from ..names import ADMINS_GROUP, MEMBERS_GROUP, UID_MIN
 from .accounts import ordinary_home
-from .members import UID_END, UID_MIN
+from .members import UID_END
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..names import ADMINS_GROUP, MEMBERS_GROUP
+from ..names import ADMINS_GROUP, MEMBERS_GROUP, UID_MIN
 from .accounts import ordinary_home
 from .aliases import block_of, merge
 from .member_arrival import arrive
@@ -38,7 +38,7 @@ from .member_steps import (
     WriteAliases,
     WriteKeys,
 )
-from .members import UID_MIN, require_admin
+from .members import require_admin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,14 +12,12 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from ..names import UID_MIN
 from .reserved import RESERVED_NAMES
 from .ssh_keys import SshKey, parse_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-UID_MIN = 1000
-"""First uid of people; below are the system's accounts (Debian Policy 9.2.2)."""
 
 UID_END = 60000
 """First uid that is not for people any more: 60000-64999 belong to packages, 65534 is nobody (Debian Policy 9.2.2)."""

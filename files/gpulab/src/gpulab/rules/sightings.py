@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..names import UID_MIN
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from .cards import Card, Process
-
-FIRST_PERSON_UID = 1000
-"""Accounts below this belong to the system (UID_MIN of login.defs(5) on Debian and Ubuntu)."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def on_card(card: Card, boot: Boot) -> Mapping[str, tuple[Sighting, ...]]:
     """
     merged: dict[int, Sighting] = {}
     for process in card.processes or ():
-        if process.uid is None or process.user is None or process.uid < FIRST_PERSON_UID:
+        if process.uid is None or process.user is None or process.uid < UID_MIN:
             continue
         seen = merged.get(process.pid)
         merged[process.pid] = Sighting(
