@@ -25,7 +25,7 @@ skip = re.compile(
     r"|(passwd|shadow|group|gshadow|subuid|subgid)-$|\.updated$|apt/)|/usr/local/(src/|bin/gpusim$)"
 )
 times = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?([+-]\d\d:?\d\d|Z)?")
-measured = {"/home/admin/GPU_INFO.md"}  # free space and the like
+measured = {"/home/admin/GPU_INFO.md", "/var/lib/gpulab/ledger/ledger.json"}  # free space and the like
 for root in roots:
     for folder, folders, files in os.walk(root):
         for name in sorted(folders + files):
