@@ -67,6 +67,12 @@ group_size:
   returned: success
   type: int
   sample: 4
+old_tiers:
+  description: Tiers that were installed earlier and are not wanted now.
+  returned: success
+  type: list
+  elements: str
+  sample: [table]
 plan:
   description: What the run is about, risky steps first.
   returned: success
@@ -102,6 +108,7 @@ def main() -> None:
         tier=found.lab.tier,
         tier_reason=found.lab.tier_reason,
         group_size=found.lab.group_size,
+        old_tiers=list(found.old_tiers),
         plan=list(found.plan),
     )
 

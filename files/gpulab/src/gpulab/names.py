@@ -30,6 +30,8 @@ BOOKING_STATE_DIR = STATE_DIR / "booking"
 CHECKS_STATE_DIR = STATE_DIR / "checks"
 LEDGER_STATE_DIR = STATE_DIR / "ledger"
 MEMBERS_STATE_DIR = STATE_DIR / "members"
+TIERS_STATE_DIR = STATE_DIR / "tiers"
+"""An empty file for each tier that was ever begun here and not yet taken away, named like it."""
 
 
 def under(root: PurePath, path: PurePosixPath) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import names
-from ..rules.lab import Lab, parse_lab
+from ..rules.lab import TIERS, Lab, parse_lab
 from ..rules.member_registry import ABSENT
 from ..rules.server import judge, parse_server
 from .members import read_registry
@@ -24,11 +24,13 @@ class Preflight:
         lab: the inventory's wishes, understood.
         plan: lines for the admin, risky steps first.
         warnings: what is worth knowing but stops nothing.
+        old_tiers: tiers whose parts are on the server and not wanted now.
     """
 
     lab: Lab
     plan: tuple[str, ...]
     warnings: tuple[str, ...]
+    old_tiers: tuple[str, ...]
 
 
 def inspect(
@@ -48,16 +50,24 @@ def inspect(
     lab = parse_lab(variables, defined=defined)
     server = parse_server(facts)
     warnings = judge(server)
-    return Preflight(lab=lab, plan=tuple(_plan(lab, server.system, root)), warnings=warnings)
+    old_tiers = _old_tiers(lab.tier, root)
+    plan = _plan(lab, old_tiers, server.system, root)
+    return Preflight(lab=lab, plan=tuple(plan), warnings=warnings, old_tiers=old_tiers)
 
 
-def _plan(lab: Lab, system: str, root: Path) -> list[str]:
+def _old_tiers(tier: str, root: Path) -> tuple[str, ...]:
+    marks = Path(names.under(root, names.TIERS_STATE_DIR))
+    return tuple(name for name in TIERS if name != tier and (marks / name).exists())
+
+
+def _plan(lab: Lab, old_tiers: tuple[str, ...], system: str, root: Path) -> list[str]:
     known = {entry.name for entry in read_registry(root) if entry.state != ABSENT}
     leaving = sorted(member.name for member in lab.members if not member.present and member.name in known)
     joining = sorted(member.name for member in lab.members if member.present and member.name not in known)
     lines: list[str] = []
     if leaving:
         lines.append(f"RISK  {len(leaving)} leave: processes and bookings ended, account locked: {_some(leaving)}")
+    lines += [f"RISK  tier {old} goes: its commands and rules are taken away, data stays" for old in old_tiers]
     fresh = not Path(names.under(root, names.SETTINGS_FILE)).exists()
     lines.append(f"server: {system}, {'new to gpulab' if fresh else 'already a gpulab server'}")
     lines.append(f"tier: {lab.tier} ({lab.tier_reason})")
