@@ -17,6 +17,9 @@ SETTINGS_FILE = PurePosixPath("/etc/gpulab/gpulab.toml")
 SETTINGS_DIR = PurePosixPath("/etc/gpulab/conf.d")
 """One file for each section, written by the role that owns it."""
 
+RUN_DIR = PurePosixPath("/run/gpulab")
+"""What does not outlive a boot."""
+
 STATE_DIR = PurePosixPath("/var/lib/gpulab")
 PUBLIC_DIR = PurePosixPath("/home/admin")
 """The folder every member can read: the booking sheet, the hardware ledger, the rules."""
@@ -25,6 +28,9 @@ SHEET_FILE = PUBLIC_DIR / "gpu_schedule.csv"
 LEDGER_FILE = PUBLIC_DIR / "GPU_INFO.md"
 HANDBOOK_DIR = PUBLIC_DIR / "GPU_SCHEDULE"
 INVENTORY_FILE = HANDBOOK_DIR / "gpu_inventory.csv"
+
+BINDINGS_FILE = RUN_DIR / "bindings"
+"""A line for each member who has a MIG instance: account name and UUID; everybody reads it."""
 
 BOOKING_STATE_DIR = STATE_DIR / "booking"
 CHECKS_STATE_DIR = STATE_DIR / "checks"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import names
 from .adapters.files import read_regular
 from .errors import InputError
+from .rules.windows import DEFAULT_TABLE, REFUSE, WARN, Window, as_raw, parse_windows
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _LIMIT = 1 << 20
 _WEEK_MINUTES = 7 * 24 * 60
+
+USUAL = "usual"
+"""Stands for the windows that gpulab comes with."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,39 @@ class Checks:
                 raise InputError(f"[checks] {name} is {minutes}; expected 0 to {_WEEK_MINUTES} minutes, a week")
 
 
+def _table(value: Any, *, source: str) -> tuple[Window, ...]:
+    return parse_windows(DEFAULT_TABLE if value == USUAL else value, source=source)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Golden hours: what the hours of the week are meant for.
+
+    Attributes:
+        table: the windows; written as an array of tables, or as `usual` for the ones that gpulab comes with.
+        on_break: `warn` or `refuse`: what a job meets that breaks the rules of its window.
+
+    Raises:
+        InputError: on_break is something else.
+    """
+
+    table: tuple[Window, ...] = field(
+        default_factory=lambda: parse_windows(DEFAULT_TABLE),
+        metadata={"read": _table, "write": lambda table: [as_raw(window) for window in table]},
+    )
+    on_break: str = WARN
+
+    def __post_init__(self) -> None:
+        """Refuse a word that would silently mean no rule at all."""
+        if self.on_break not in {WARN, REFUSE}:
+            raise InputError(f"[windows] on_break is {self.on_break!r}; expected {WARN} or {REFUSE}")
+
+    @property
+    def strict(self) -> bool:
+        """Whether a job that breaks the rules is refused."""
+        return self.on_break == REFUSE
+
+
 @dataclass(frozen=True)
 class Settings:
     """All settings, with the defaults that hold when the file or a key is absent."""
@@ -89,6 +126,7 @@ class Settings:
     lab: Lab = field(default_factory=Lab)
     booking: Booking = field(default_factory=Booking)
     checks: Checks = field(default_factory=Checks)
+    windows: Windows = field(default_factory=Windows)
 
 
 def parse(document: Mapping[str, Any], *, source: str) -> Settings:
@@ -116,11 +154,14 @@ def parse(document: Mapping[str, Any], *, source: str) -> Settings:
 
 def _section(default: Any, values: Mapping[str, Any], *, source: str) -> Any:
     kinds = {item.name: type(getattr(default, item.name)) for item in fields(default)}
+    readers = {item.name: item.metadata["read"] for item in fields(default) if "read" in item.metadata}
     chosen: dict[str, Any] = {}
     for key, value in values.items():
         if key not in kinds:
             raise InputError(f"{source} {key} is unknown; expected one of {', '.join(kinds)}")
-        if kinds[key] is tuple and isinstance(value, list) and all(isinstance(item, str) for item in value):
+        if key in readers:  # more than a scalar or a list of words: the field says how it is read
+            chosen[key] = readers[key](value, source=f"{source} {key}")
+        elif kinds[key] is tuple and isinstance(value, list) and all(isinstance(item, str) for item in value):
             chosen[key] = tuple(value)
         elif kinds[key] is float and type(value) in {int, float}:
             chosen[key] = float(value)
@@ -129,6 +170,17 @@ def _section(default: Any, values: Mapping[str, Any], *, source: str) -> Any:
         else:
             raise InputError(f"{source} {key} is {value!r}; expected {kinds[key].__name__}")
     return type(default)(**chosen)
+
+
+def to_document(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return all settings in the form in which they are written; `parse` reads them back."""
+    document = asdict(settings)
+    for section in fields(settings):
+        values = getattr(settings, section.name)
+        for item in fields(values):
+            if "write" in item.metadata:
+                document[section.name][item.name] = item.metadata["write"](getattr(values, item.name))
+    return document
 
 
 def load_file(path: Path) -> Settings:

@@ -20,6 +20,7 @@ SUBCOMMANDS = {
     "members": ("members", "list the accounts that gpulab manages"),
     "mig": ("mig", "split cards into MIG instances: show, plan, apply"),
     "settings": ("settings", "print the settings in force, or check a file"),
+    "windows": ("windows", "show the golden hours, and which of them it is now"),
     "schedule-write": ("schedule_write", "change the booking sheet for the member who calls through sudo (internal)"),
 }
 """Subcommand name: module in this package (it has `main(argv) -> int`), one line of help."""

@@ -90,7 +90,9 @@ def perform(request: Request) -> dict[str, Any]:
     """
     name = caller()
     actor = Actor(name, admin=pwd.getpwnam(name).pw_uid == 0 or in_group(name, names.ADMINS_GROUP))
-    rules = load(_ROOT).booking
+    settings = load(_ROOT)
+    rules = settings.booking
+    rule = booking.judge(request, actor, settings.windows, now=server_now(), language=settings.lab.language)
     rows = booking.apply(
         request,
         actor,
@@ -99,7 +101,7 @@ def perform(request: Request) -> dict[str, Any]:
         limits=Limits(rules.max_hours, rules.max_days_ahead, rules.grace_minutes),
         is_member=lambda user: in_group(user, names.MEMBERS_GROUP),
     )
-    note = ""
+    notes = [rule] if rule else []
     if request.gpu_ids and booking.read_cards(_ROOT) is None:
-        note = f"{names.INVENTORY_FILE} is not there yet, so nobody checked that the card exists"
-    return {"rows": [as_record(row) for row in rows.values()], "note": note}
+        notes.append(f"{names.INVENTORY_FILE} is not there yet, so nobody checked that the card exists")
+    return {"rows": [as_record(row) for row in rows.values()], "note": "; ".join(notes)}

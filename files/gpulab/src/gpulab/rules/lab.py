@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from . import mig_bindings
 from .members import Member, parse_members, require_admin
+from .mig_layout import parse_layout
+from .windows import DEFAULT_TABLE, parse_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from .windows import Window
 
 TIERS = ("table", "allocator", "slurm")
 BUILT_TIERS = ("table",)
@@ -23,6 +28,7 @@ LARGEST_GROUP = 10_000
 VARIABLES = (
     "group_size",
     "gpu_tier",
+    "gpu_windows",
     "lab_admin",
     "lab_language",
     "lab_mail",
@@ -30,6 +36,7 @@ VARIABLES = (
     "lab_name",
     "mig_label",
     "mig_layout",
+    "mig_spread",
 )
 """Every lab-wide variable; anything else that begins like one is a typing error."""
 
@@ -49,6 +56,7 @@ class Lab:
         tier_reason: why this tier, in words.
         admin: account name of the person in charge.
         members: everybody in the list, leavers included.
+        windows: the golden hours.
     """
 
     group_size: int
@@ -56,6 +64,7 @@ class Lab:
     tier_reason: str
     admin: str
     members: tuple[Member, ...]
+    windows: tuple[Window, ...]
 
 
 def tier_for(group_size: int) -> str:
@@ -71,7 +80,7 @@ def parse_lab(raw: Mapping[str, Any], *, defined: Iterable[str]) -> Lab:
     Args:
         raw: variable name to value; a name that is absent was not given.
         defined: names of all variables of the inventory that look like lab-wide ones (`lab_*`, `gpu_*`, `group_size*`,
-            `mig_l*`).
+            `mig_l*`, `mig_s*`).
 
     Raises:
         InputError: naming the variable, its value and the remedy.
@@ -91,9 +100,11 @@ def parse_lab(raw: Mapping[str, Any], *, defined: Iterable[str]) -> Lab:
             raise InputError(f"lab_name is {name[:_NAME_LIMIT]!r}; give one line of at most {_NAME_LIMIT} characters")
     _choice(raw, "lab_language", LANGUAGES)
     _check_mail(raw.get("lab_mail", {}))
+    _check_bindings(raw, members)
+    windows = parse_windows(raw.get("gpu_windows", DEFAULT_TABLE))
     size = _group_size(raw["group_size"]) if "group_size" in raw else present
     tier, reason = _tier(raw, size, explicit="group_size" in raw)
-    return Lab(group_size=size, tier=tier, tier_reason=reason, admin=admin, members=members)
+    return Lab(group_size=size, tier=tier, tier_reason=reason, admin=admin, members=members, windows=windows)
 
 
 def _tier(raw: Mapping[str, Any], size: int, *, explicit: bool) -> tuple[str, str]:
@@ -129,6 +140,23 @@ def _text(raw: Mapping[str, Any], name: str, remedy: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{name} is {value!r}; {remedy}" if name in raw else f"{name} is not set; {remedy}")
     return value
+
+
+def _check_bindings(raw: Mapping[str, Any], members: Iterable[Member]) -> None:
+    """Refuse members' MIG instances that the layout does not make, as far as the inventory alone can tell."""
+    spread = raw.get("mig_spread", False)
+    if isinstance(spread, str):  # from the command line (-e mig_spread=true)
+        spread = {"true": True, "false": False}.get(spread.lower(), spread)
+    if not isinstance(spread, bool):
+        raise InputError(f"mig_spread is {spread!r}; give true or false")
+    asked = {member.name: member.gpu for member in members if member.present}
+    wishes = mig_bindings.parse_wishes(asked, spread=spread)
+    if not wishes:
+        return  # then the layout is the business of role mig alone
+    label = raw.get("mig_label", "")
+    counts = mig_bindings.counts_of(parse_layout(raw.get("mig_layout"), label=str(label or "")))
+    if counts is not None:  # else role mig knows, once it has seen the cards
+        mig_bindings.check(wishes, counts)
 
 
 def _check_mail(mail: object) -> None:

@@ -71,6 +71,8 @@ def _plan(lab: Lab, old_tiers: tuple[str, ...], system: str, root: Path) -> list
     fresh = not Path(names.under(root, names.SETTINGS_FILE)).exists()
     lines.append(f"server: {system}, {'new to gpulab' if fresh else 'already a gpulab server'}")
     lines.append(f"tier: {lab.tier} ({lab.tier_reason})")
+    hours = ", ".join(f"{window.name} {window.hours} {window.work}" for window in lab.windows)
+    lines.append(f"golden hours: {hours or 'none'}")
     lines.append(f"members: {sum(member.present for member in lab.members)} present; in charge: {lab.admin}")
     if joining:
         lines.append(f"new members: {_some(joining)}")
