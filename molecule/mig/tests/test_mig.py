@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from conftest import Person
     from testinfra.host import Host
 
 ASKED = {0: ["1g.10gb", "2g.20gb", "3g.40gb"], 1: "off", 2: ["3g.40gb", "4g.40gb"]}
 NOTE = "/etc/gpulab/mig.json"
+BINDINGS = "/run/gpulab/bindings"
 UNIT = "gpulab-mig.service"
 
 
@@ -49,7 +51,6 @@ def _back_to_the_layout_asked_for(host: Host) -> Iterator[None]:
 @contextmanager
 def work(host: Host, user: str, *arguments: str) -> Iterator[int]:
     """Let somebody use a card; yield the pid."""
-    host.run_expect([0], f"id {user} || useradd --create-home {user}")
     options = " ".join(arguments)
     host.run_expect([0], f"runuser -l {user} -c 'setsid gpusim run {options} -- sleep 900 >/dev/null 2>&1 &'")
     for _ in range(50):
@@ -141,6 +142,7 @@ def test_a_rebooted_machine_has_its_layout_before_anything_may_use_the_cards(hos
     def moment(unit: str, what: str) -> int:
         return int(host.check_output(f"systemctl show --property={what}TimestampMonotonic --value {unit}"))
 
+    assert host.check_output(f"cat {BINDINGS}") == f"bob {own(host, 1)}"
     done = moment(UNIT, "ActiveEnter")
     assert 0 < done <= moment("basic.target", "ActiveEnter")
     for later in ("systemd-user-sessions.service", "systemd-logind.service", "multi-user.target"):
@@ -188,20 +190,125 @@ def test_bad_input_is_one_line_and_touches_nothing(host: Host, layout_text: str,
 
 
 def test_members_may_look_and_not_touch(host: Host) -> None:
-    host.run_expect([0], "id bob || useradd --create-home bob")
     refused = host.run("runuser -u bob -- gpulab mig apply")
     assert refused.rc == 3
     assert refused.stderr.endswith("gpulab: only root may change MIG; use sudo\n")
     assert host.run(f"runuser -u bob -- cat {NOTE}").rc == 0
 
 
+DEVICE = "echo $CUDA_VISIBLE_DEVICES"
+
+
+def own(host: Host, number: int, card: int = 0) -> str:
+    """Return the UUID of an instance by its numbers, as a member would look it up."""
+    return in_order(host)[card][number]
+
+
+def test_a_bound_member_logs_in_and_works_on_their_own_instance(host: Host, as_member: Person) -> None:
+    assert as_member("bob", DEVICE).stdout.strip() == own(host, 1)
+    assert as_member("carol", DEVICE).stdout.strip() == ""
+    with work(host, "bob"):
+        cards = json.loads(host.check_output("gpulab info --json"))["cards"]
+        used = {device["uuid"] for device in cards[0]["mig_devices"] if device["memory_used"]}
+        places = {(each["gpu_instance"], each["compute_instance"]) for each in cards[0]["processes"]}
+        assert used == {own(host, 1)}
+        assert places == {(cards[0]["mig_devices"][1]["gpu_instance"], 0)}
+
+
+@pytest.mark.parametrize(
+    "shell",
+    [
+        "runuser -u bob -- env -i LOGNAME=bob HOME=/home/bob SSH_CLIENT='192.0.2.1 1 22' bash -c 'CMD'",  # ssh HOST CMD
+        "runuser -u bob -- env -i LOGNAME=bob HOME=/home/bob bash -ic 'CMD'",
+        "runuser -u bob -- env -i LOGNAME=bob HOME=/home/bob zsh -c 'CMD'",
+        "runuser -u bob -- env -i LOGNAME=bob HOME=/home/bob dash -lc 'CMD'",
+        "su bob -c \"bash -lc 'CMD'\"",
+    ],
+    ids=["ssh command", "interactive", "zsh", "dash", "su"],
+)
+def test_other_shells_know_it_too(host: Host, shell: str) -> None:
+    assert host.check_output(shell.replace("CMD", DEVICE)).strip() == own(host, 1)
+
+
+def test_what_a_member_has_chosen_stays(as_member: Person) -> None:
+    for chosen in ("2", ""):
+        inner = f"CUDA_VISIBLE_DEVICES={chosen} bash -lc 'echo \"<$CUDA_VISIBLE_DEVICES>\"'"
+        assert as_member("bob", inner).stdout.strip() == f"<{chosen}>"
+    assert as_member("bob", "unset CUDA_VISIBLE_DEVICES; bash -lc 'echo ${CUDA_VISIBLE_DEVICES-no}'").stdout == "no\n"
+
+
+def test_a_new_layout_and_a_reboot_bring_new_uuids_to_new_shells(host: Host, as_member: Person, tmp_path: Path) -> None:
+    before = own(host, 1)
+    status, said = play(host, tmp_path, mig_config={"0": "4g.40gb,3g.40gb", "1": "off", "2": "4g.40gb,3g.40gb"})
+    assert status == 0, said
+    changed = own(host, 1)
+    assert changed != before
+    assert as_member("bob", DEVICE).stdout.strip() == changed
+    # A shell within a session that is older than the layout, as in tmux.
+    old = f"CUDA_VISIBLE_DEVICES={before} GPULAB_MIG_DEVICE={before} bash -lc '{DEVICE}'"
+    assert as_member("bob", old).stdout.strip() == changed
+    status, said = play(host, tmp_path)
+    assert status == 0, said
+    host.run_expect([0], "gpusim reboot")
+    host.run_expect([0], "rm /run/gpulab/bindings")
+    host.run_expect([0], f"systemctl restart {UNIT}")
+    assert as_member("bob", DEVICE).stdout.strip() == own(host, 1) != changed
+
+
+def test_members_are_spread_and_bound_again_and_let_go(host: Host, as_member: Person, tmp_path: Path) -> None:
+    status, said = play(host, tmp_path, mig_spread=True)
+    assert status == 0, said
+    everybody = {user: as_member(user, DEVICE).stdout.strip() for user in ("alice", "bob", "carol")}
+    assert everybody["bob"] == own(host, 1)
+    assert len(set(everybody.values())) == 3
+    assert all(uuid.startswith("MIG-") for uuid in everybody.values())
+    for expected in ("changed=1 ", "changed=0 "):
+        status, said = play(host, tmp_path, mig_members=[{"name": "bob", "gpu": "mig-0-0"}])
+        assert status == 0, said
+        assert as_member("bob", DEVICE).stdout.strip() == own(host, 0)
+        assert as_member("carol", DEVICE).stdout.strip() == ""
+        assert expected in said
+    status, said = play(host, tmp_path, mig_members=[])
+    assert status == 0, said
+    assert as_member("bob", DEVICE).stdout.strip() == ""
+    assert host.run("ls -d /run/gpulab/bindings /etc/gpulab/bindings.json /etc/profile.d/gpulab-mig.sh").stdout == ""
+    assert host.run("grep gpulab /etc/bash.bashrc /etc/zsh/zshenv").stdout == ""
+    status, said = play(host, tmp_path)
+    assert status == 0, said
+
+
+@pytest.mark.parametrize(
+    ("gpu", "message"),
+    [
+        ("mig-1-0", "gpu is mig-1-0; mig_layout makes no instance on card 1; make some, or give another gpu"),
+        ("mig-0-3", "gpu is mig-0-3; mig_layout makes only mig-0-0 to mig-0-2 there; choose one, or give another gpu"),
+        ("mig-7-0", "gpu is mig-7-0; mig_layout has no card 7; add it there, or give another gpu"),
+        ("first", "gpu is 'first'; give an instance as mig-CARD-INSTANCE, such as mig-0-1, or none"),
+    ],
+)
+def test_an_instance_that_is_not_there_is_refused_before_anything_changes(
+    host: Host, tmp_path: Path, gpu: str, message: str
+) -> None:
+    before = in_order(host), host.file(NOTE).content_string
+    status, said = play(
+        host,
+        tmp_path,
+        mig_config={"0": "3g.40gb,2g.20gb,1g.10gb", "1": "off", "2": "7g.80gb"},
+        mig_members=[{"name": "bob", "gpu": gpu}],
+    )
+    assert status != 0
+    assert f"lab_members, member bob: {message}" in said
+    assert "changed=0" in said
+    assert (in_order(host), host.file(NOTE).content_string) == before
+
+
 def test_the_way_out_leaves_the_cards_as_they_are(host: Host, tmp_path: Path) -> None:
     before = in_order(host)
-    for expected in ("changed=1 ", "changed=0 "):
+    for expected in ("changed=3 ", "changed=0 "):  # service and notes, hook, lines in start files
         status, said = play(host, tmp_path, mig_config={})
         assert status == 0, said
         assert expected in said
-    assert host.run(f"ls -d {NOTE} /var/lib/gpulab/mig /etc/systemd/system/{UNIT}").stdout == ""
+    assert host.run(f"ls -d {NOTE} {BINDINGS} /var/lib/gpulab/mig /etc/systemd/system/{UNIT}").stdout == ""
     assert host.run(f"systemctl cat {UNIT}").rc != 0
     assert in_order(host) == before
     status, said = play(host, tmp_path)

@@ -90,6 +90,12 @@ def _table(value: Any, *, source: str) -> tuple[Window, ...]:
     return parse_windows(DEFAULT_TABLE if value == USUAL else value, source=source)
 
 
+def _on_break(value: Any, *, source: str) -> str:
+    if value not in (WARN, REFUSE):  # a list given by mistake has no hash: no set here
+        raise InputError(f"{source} is {value!r}; expected {WARN} or {REFUSE}")
+    return str(value)
+
+
 @dataclass(frozen=True)
 class Windows:
     """Golden hours: what the hours of the week are meant for.
@@ -97,21 +103,13 @@ class Windows:
     Attributes:
         table: the windows; written as an array of tables, or as `usual` for the ones that gpulab comes with.
         on_break: `warn` or `refuse`: what a job meets that breaks the rules of its window.
-
-    Raises:
-        InputError: on_break is something else.
     """
 
     table: tuple[Window, ...] = field(
         default_factory=lambda: parse_windows(DEFAULT_TABLE),
         metadata={"read": _table, "write": lambda table: [as_raw(window) for window in table]},
     )
-    on_break: str = WARN
-
-    def __post_init__(self) -> None:
-        """Refuse a word that would silently mean no rule at all."""
-        if self.on_break not in {WARN, REFUSE}:
-            raise InputError(f"[windows] on_break is {self.on_break!r}; expected {WARN} or {REFUSE}")
+    on_break: str = field(default=WARN, metadata={"read": _on_break})
 
     @property
     def strict(self) -> bool:

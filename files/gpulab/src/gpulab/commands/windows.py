@@ -29,10 +29,10 @@ _WORDS = {
         "now": "Now ({now:%a %H:%M}): {name}, for {text}, until {until:%H:%M}.",
         "outside": "Now ({now:%a %H:%M}) it is outside every window; {name} begins {until:%a %H:%M}.",
         "none": "This server has no windows: all hours are equal.",
-        "warn": "A job is judged by the window it starts in, or else by the first one it runs into. One that does not "
-        "fit gets a warning.",
-        "refuse": "A job is judged by the window it starts in, or else by the first one it runs into. One that does "
-        "not fit is refused.",
+        "warn": "A job is judged by the window it starts in, or else by the first one it runs into.\n"
+        "One that does not fit gets a warning.",
+        "refuse": "A job is judged by the window it starts in, or else by the first one it runs into.\n"
+        "One that does not fit is refused.",
         "weight": "Weight: factor of the priority of a job submitted in the window; {:g} outside.",
     },
     "zh": {
@@ -41,8 +41,10 @@ _WORDS = {
         "now": "现在（{now:%H:%M}）：{name}，用于{text}，到 {until:%H:%M} 为止。",
         "outside": "现在（{now:%H:%M}）不在任何时段内；下一个时段 {name} 从 {until:%H:%M} 开始。",
         "none": "本服务器没有划分时段，所有时间一样。",
-        "warn": "任务按开始时所在的时段判断；开始时不在任何时段的，按之后最先遇到的时段判断。不符合的任务会收到提醒。",
-        "refuse": "任务按开始时所在的时段判断；开始时不在任何时段的，按之后最先遇到的时段判断。不符合的任务会被拒绝。",
+        "warn": "任务按开始时所在的时段判断；开始时不在任何时段的，按之后最先遇到的时段判断。\n"
+        "不符合的任务会收到提醒。",
+        "refuse": "任务按开始时所在的时段判断；开始时不在任何时段的，按之后最先遇到的时段判断。\n"
+        "不符合的任务会被拒绝。",
         "weight": "权重：在该时段提交的任务的优先级系数；时段之外为 {:g}。",
     },
 }
