@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 TABLE = "/etc/gpulab/conf.d/windows.toml"
 RULE = (
-    "window weekdays (00:00-24:00: short jobs, debugging, preprocessing) allows at most 1 card a job, not 2 and at most "
-    "2 h a job, not 6; it fits from "
+    "window weekdays (00:00-24:00: short jobs, debugging, preprocessing) allows at most 1 card a job, not 2 and at "
+    "most 2 h a job, not 6; it fits from "
 )
 FRIDAY = 5
 
