@@ -18,6 +18,9 @@ SETTINGS_DIR = PurePosixPath("/etc/gpulab/conf.d")
 """One file for each section, written by the role that owns it."""
 
 STATE_DIR = PurePosixPath("/var/lib/gpulab")
+RUN_DIR = PurePosixPath("/run/gpulab")
+"""What ends with a reboot: leases, the line of those who wait, the broker's socket."""
+
 PUBLIC_DIR = PurePosixPath("/home/admin")
 """The folder every member can read: the booking sheet, the hardware ledger, the rules."""
 
@@ -30,6 +33,10 @@ BOOKING_STATE_DIR = STATE_DIR / "booking"
 CHECKS_STATE_DIR = STATE_DIR / "checks"
 LEDGER_STATE_DIR = STATE_DIR / "ledger"
 MEMBERS_STATE_DIR = STATE_DIR / "members"
+
+LEASES_DIR = RUN_DIR / "leases"
+QUEUE_DIR = RUN_DIR / "queue"
+BROKER_SOCKET = RUN_DIR / "broker.sock"
 
 
 def under(root: PurePath, path: PurePosixPath) -> str:
