@@ -70,7 +70,7 @@ def _child(function: Callable[[], Result], writer: int) -> None:
 
 
 def _read(reader: int, deadline: float) -> bytes:
-    chunks = []
+    chunks: list[bytes] = []
     poll = select.poll()
     poll.register(reader, select.POLLIN | select.POLLHUP)
     while True:

@@ -1,7 +1,7 @@
 """Which device nodes a program needs for a card or a MIG instance.
 
-`/dev/nvidiaN` carries the card's device minor, which is not its NVML index. A MIG instance needs the card's node and the
-capability nodes of its GPU instance and compute instance (NVIDIA MIG user guide, "Device nodes and capabilities").
+`/dev/nvidiaN` carries the card's device minor, which is not its NVML index. A MIG instance needs the card's node and
+the capability nodes of its GPU instance and compute instance (NVIDIA MIG user guide, "Device nodes and capabilities").
 """
 
 from __future__ import annotations

@@ -82,19 +82,15 @@ def identify_peer(
         pidfd = (open_pidfd or _pidfd)(connection, pid)
     except OSError:
         raise NotPermittedError("the process that asks has ended") from None
-    try:
-        identity = identify(pid, proc_root)
-        uids = _uids(pid, proc_root)
-        peer = Peer(pid, identity.start_ticks if identity else 0, uid, account_name(uid), pidfd)
-        if identity is None or not peer.alive():
-            raise NotPermittedError("the process that asks has ended")
-        if uids != (uid,) * _FOUR:
-            raise NotPermittedError(
-                "the process that asks runs with the rights of several accounts; ask from a plain one"
-            )
-    except BaseException:
-        os.close(pidfd)
-        raise
+    identity = identify(pid, proc_root)
+    peer = Peer(pid, identity.start_ticks if identity else 0, uid, account_name(uid), pidfd)
+    own = plain(pid, uid, proc_root)
+    if identity is None or not peer.alive():
+        peer.close()
+        raise NotPermittedError("the process that asks has ended")
+    if not own:
+        peer.close()
+        raise NotPermittedError("the process that asks runs with the rights of several accounts; ask from a plain one")
     return peer
 
 

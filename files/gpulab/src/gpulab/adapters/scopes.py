@@ -6,6 +6,7 @@ enforced by the kernel where systemd has the unified cgroup tree (systemd.resour
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -63,10 +64,8 @@ def pids(scope: str, root: Path = Path("/")) -> tuple[int, ...]:
     found: list[int] = []
     if folder is not None:
         for path, _, _ in os.walk(folder):
-            try:
+            with contextlib.suppress(OSError):  # the group went away meanwhile
                 found += map(int, Path(path, "cgroup.procs").read_text().split())
-            except (OSError, ValueError):
-                continue  # the group went away meanwhile
     return tuple(sorted(found))
 
 

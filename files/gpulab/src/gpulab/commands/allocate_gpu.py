@@ -40,7 +40,9 @@ _LARGEST = 1 << 18
 _LONGEST = 1000
 _COMMAND = 200  # bytes of the command line that gpu-status may show
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_FLAGS = {"--share": "share", "--dry-run": "plan"}
 _VALUES = {"--gpus": "cards", "--mem": "mem", "--hours": "hours"}
+_LONGEST_PAUSE = 2.0  # seconds between two attempts to reach the broker again
 _GIVE_UP = 30.0  # seconds without any broker
 
 
@@ -58,7 +60,6 @@ def parse(argv: list[str]) -> tuple[dict[str, str], float | None, list[str]]:
         Stop: it is not understood, or help was asked for.
     """
     wishes: dict[str, str] = {}
-    patience: float | None = None
     rest = list(argv)
     while rest and rest[0].startswith("-"):
         option, equals, value = rest.pop(0).partition("=")
@@ -66,26 +67,29 @@ def parse(argv: list[str]) -> tuple[dict[str, str], float | None, list[str]]:
             break
         if option in {"-h", "--help"}:
             raise Stop(USAGE, 0)
-        if option in _VALUES:
-            if not equals:
-                if not rest:
-                    raise Stop(f"{option} needs a value; `allocate_gpu --help` shows how", FAILED)
-                value = rest.pop(0)
-            wishes[_VALUES[option]] = value
+        if option in _FLAGS and not equals:
+            wishes[_FLAGS[option]] = "1"
         elif option == "--wait":
             wishes["wait"] = "1"
             if equals or (rest and seconds(rest[0]) is not None):
-                text = value if equals else rest.pop(0)
-                patience = seconds(text)
-                if patience is None:
-                    raise Stop(f"--wait={text} is not a time; give a number and a unit: 90s, 30m, 2h, 1d", FAILED)
-        elif option in {"--share", "--dry-run"} and not equals:
-            wishes["share" if option == "--share" else "plan"] = "1"
+                wishes["time"] = value if equals else rest.pop(0)
+        elif option in _VALUES and (equals or rest):
+            wishes[_VALUES[option]] = value if equals else rest.pop(0)
+        elif option in _VALUES:
+            raise Stop(f"{option} needs a value; `allocate_gpu --help` shows how", FAILED)
         else:
             raise Stop(f"there is no option {option}; `allocate_gpu --help` lists them", FAILED)
     if not rest and "plan" not in wishes:
         raise Stop("say what to run, such as: allocate_gpu -- python train.py (`allocate_gpu --help`)", FAILED)
-    return wishes, patience, rest
+    return wishes, _patience(wishes), rest
+
+
+def _patience(wishes: dict[str, str]) -> float | None:
+    text = wishes.pop("time", None)
+    patience = None if text is None else seconds(text)
+    if text is not None and patience is None:
+        raise Stop(f"--wait={text} is not a time; give a number and a unit: 90s, 30m, 2h, 1d", FAILED)
+    return patience
 
 
 def seconds(text: str) -> float | None:
@@ -139,6 +143,7 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
     if sum(map(len, values.values())) > _LONGEST:
         raise Stop("the options are too long; `allocate_gpu --help` shows how they look", FAILED)
     connection = connect(path, began)
+    pause = 0.05
     while True:
         try:
             lines = [verb, *(f"{key}={value}".replace("\n", " ") for key, value in values.items())]
@@ -153,7 +158,8 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
             pass
         connection.close()
         values["again"] = "1"
-        time.sleep(0.1)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
         connection = connect(path, time.monotonic() + _GIVE_UP)
 
 

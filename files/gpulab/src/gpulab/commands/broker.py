@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..adapters.files import exclusive_lock
 from ..adapters.nvml_library import NoBindingError, load_binding
-from ..services.broker import Broker, World
+from ..services.broker import Broker
 from ..services.broker_server import Server, listening_socket, lock_path
+from ..services.broker_world import World
 from ..settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_CURRENT = "/opt/gpulab/current"
 _IDLE = 600.0
 _LOCK_SECONDS = 10.0
 
@@ -35,7 +38,9 @@ def main(argv: Sequence[str]) -> int:
             load_binding()  # once, for the children that read the cards
         except NoBindingError as error:
             _log(str(error))
-        Server(listener, Broker(settings, World(log=_log)), time.monotonic, _IDLE).run()
+        ours = os.path.realpath(_CURRENT)
+        broker = Broker(settings, World(log=_log))
+        Server(listener, broker, time.monotonic, _IDLE, replaced=lambda: os.path.realpath(_CURRENT) != ours).run()
     return 0
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -46,7 +46,7 @@ class Message:
     """
 
     verb: str
-    request: Request = Request()
+    request: Request = field(default_factory=Request)
     wait: bool = False
     again: bool = False
     command: str = ""

@@ -43,7 +43,9 @@ def unusable(places: Sequence[Place], request: Request) -> str:
 def _trouble(place: Place) -> str:
     if place.reason:
         return f"{place.name}: {place.reason}"
-    return f"{place.name} is used without a lease by {', '.join(place.strangers)}"
+    if place.strangers:
+        return f"{place.name} is used without a lease by {', '.join(place.strangers)}"
+    return f"{place.name} has {gib(max(0, place.total - place.foreign))} GiB that no lease holds"
 
 
 def busy(places: Sequence[Place], leases: Sequence[Lease], request: Request, claimed: Collection[str]) -> str:
@@ -61,7 +63,5 @@ def busy(places: Sequence[Place], leases: Sequence[Lease], request: Request, cla
             shared = all(card.shared for _, card in on_place(place.uuid, leases))
             what = f"{gib(free_memory(place, leases))} GiB left" if shared else "not shared"
             others.append(f"{' and '.join(users)} on {place.name} ({what})")
-        else:
-            others.append(f"{place.name} has {gib(max(0, place.total - place.foreign))} GiB free")
     held = [f"{user} has {', '.join(names)}" for user, names in holders.items()]
     return "; ".join(held + others)

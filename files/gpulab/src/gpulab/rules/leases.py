@@ -164,8 +164,14 @@ def _large_enough(place: Place, request: Request) -> bool:
 
 
 def usable(place: Place, request: Request) -> bool:
-    """Tell whether a place works today: it can be read, and no stranger computes on what is wanted alone."""
-    return not place.reason and (request.share or not place.strangers)
+    """Tell whether a place works today, whatever leases there are: it can be read, and strangers leave enough of it.
+
+    Who computes without a lease keeps a place from those who want it alone, and leaves the others what memory there is.
+    """
+    if place.reason or (place.strangers and not request.share):
+        return False
+    needed = WHOLE * place.total if request.memory is None else request.memory
+    return place.total - place.foreign >= needed
 
 
 def available(place: Place, leases: Iterable[Lease], request: Request) -> bool:
@@ -173,8 +179,7 @@ def available(place: Place, leases: Iterable[Lease], request: Request) -> bool:
     held = on_place(place.uuid, leases)
     if request.share:
         return all(card.shared for _, card in held) and free_memory(place, leases) >= (request.memory or 0)
-    needed = WHOLE * place.total if request.memory is None else request.memory
-    return not held and place.total - place.foreign >= needed
+    return not held
 
 
 def choose(candidates: Iterable[Place], leases: Sequence[Lease], request: Request) -> tuple[LeasedCard, ...]:

@@ -1,96 +1,40 @@
 """The broker: one at a time, it looks at the cards, gives leases in order, and moves the callers into their scopes.
 
-Everything here happens in one thread under the lock of /run/gpulab, so a card cannot be given twice. What it knows is on
-file before anybody is told, in this order: ticket, lease, move, answer. Killed in between, its successor finds the
-ticket or the lease and the client asks again (rules/lease_wire.py).
+Everything here happens in one thread under the lock of /run/gpulab, so a card cannot be given twice. What it knows is
+on file before anybody is told, in this order: ticket, lease, move, answer. Killed in between, its successor finds the
+ticket or the lease, and the client asks again.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ..adapters import peers, scopes
 from ..adapters.device_nodes import COMMON, nodes_of
-from ..adapters.scopes import Move, Mover
+from ..adapters.scopes import Move
 from ..errors import GpulabError, InputError
 from ..rules import lease_wire as wire
 from ..rules.lease_queue import Limits, Waiter, decide, refusal
 from ..rules.leases import Lease, Wish
-from ..settings import Allocator
 from . import lease_view
-from .lease_policy import Policy, load_policy
+from .broker_world import BUSY, FAILED, Caller, Channel, World
 from .leases import LeaseStore, Ticket, alive, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ..adapters.peers import Peer
-    from ..rules.cards import Cards
     from ..rules.lease_queue import Outcome
+    from ..settings import Allocator
     from .lease_view import View
 
-BUSY = 75
-"""Exit status when no card is free: sysexits.h EX_TEMPFAIL, "temporary failure; the user is invited to retry"."""
-
-FAILED = 125
-"""Exit status when allocate_gpu itself fails, as with env(1), nohup(1) and timeout(1)."""
-
-_LOOK_AGAIN = 5.0
+_LOOK_AGAIN = 2.0
 """Seconds until the cards are read again for somebody who waits, though no lease has ended: strangers come and go."""
 
 _FRESH = 1.0
 """Seconds that gpu-status may be given the same picture."""
-
-
-class Channel(Protocol):
-    """The way back to a client."""
-
-    @property
-    def peer(self) -> Peer:
-        """The process at the other end."""
-
-    def send(self, data: bytes) -> None:
-        """Send one message; a client that does not take it is let go."""
-
-    def close(self) -> None:
-        """End the connection after what was sent."""
-
-
-@dataclass(frozen=True)
-class World:
-    """The outside.
-
-    Attributes:
-        root: the folder that stands for `/`.
-        look: reads the cards.
-        mover: puts processes into scopes.
-        policy: reads the rules of the house.
-        now: seconds since the epoch.
-        monotonic: seconds on a clock that never jumps.
-        log: takes one line for the journal.
-    """
-
-    root: Path = Path("/")
-    look: Callable[[], Cards] = field(default=lease_view.look)
-    mover: Mover = field(default_factory=Mover)
-    policy: Callable[[Path], Policy] = field(default=load_policy)
-    now: Callable[[], float] = field(default=time.time)
-    monotonic: Callable[[], float] = field(default=time.monotonic)
-    log: Callable[[str], None] = field(default=print)
-
-
-@dataclass
-class _Caller:
-    """A connected client that stands in line."""
-
-    channel: Channel
-    message: wire.Message
-    fresh: bool = True
-    told: tuple[int, str] = (0, "")
 
 
 class Broker:
@@ -107,7 +51,7 @@ class Broker:
         self._settings = settings
         self._limits = Limits(settings.max_cards, settings.max_leases)
         self._store = LeaseStore(self._world.root, self._world.log)
-        self._callers: dict[int, _Caller] = {}
+        self._callers: dict[int, Caller] = {}
         self._plans: list[tuple[Channel, wire.Message]] = []
         self._questions: list[Channel] = []
         self._view: View | None = None
@@ -191,7 +135,7 @@ class Broker:
             if not message.again or known.number in self._callers:
                 self._refuse(channel, "this process stands in line already")
                 return
-            self._callers[known.number] = _Caller(channel, message)
+            self._callers[known.number] = Caller(channel, message)
             return
         try:
             ticket = Ticket(
@@ -209,7 +153,7 @@ class Broker:
             self._refuse(channel, f"the broker cannot write /run/gpulab ({error.strerror}); tell the admin")
             return
         self._tickets[ticket.number] = ticket
-        self._callers[ticket.number] = _Caller(channel, message)
+        self._callers[ticket.number] = Caller(channel, message)
 
     def _resume(self, channel: Channel, lease: Lease, scope: str) -> None:
         """Answer a client again whose lease was written down before our predecessor died."""
@@ -225,6 +169,7 @@ class Broker:
         root = self._world.root
         on_file = self._store.leases()
         leases = [lease for lease in on_file if alive(lease, root)]
+        holder = lease_view.holders(leases, root)
         for lease in set(on_file) - set(leases):
             self._store.drop_lease(lease.id)
         for ticket in [ticket for ticket in self._tickets.values() if not waiting(ticket, root)]:
@@ -233,7 +178,8 @@ class Broker:
         if cards.reason != self._complaint:
             self._complaint = cards.reason
             self._world.log(f"the cards cannot be read: {cards.reason}" if cards.reason else "the cards are back")
-        self._view = lease_view.view(cards, leases, root)
+        # A process may have joined or left a lease while NVML was asked: either way it is the lease's.
+        self._view = lease_view.view(cards, leases, {**holder, **lease_view.holders(leases, root)})
         self._looked = self._world.monotonic()
 
     def _serve_line(self) -> None:
@@ -280,7 +226,7 @@ class Broker:
             self._drop(outcome.number)
             self._refuse(
                 caller.channel,
-                f"no card is free for you now: {outcome.why}{ahead}; add --wait to stand in line, gpu-status shows more",
+                f"no card is free for you now: {outcome.why}{ahead}; add --wait to stand in line (gpu-status: more)",
                 BUSY,
             )
         elif caller.told != (outcome.position, outcome.why):
@@ -323,40 +269,38 @@ class Broker:
 
     def _move(self, granted: Sequence[tuple[Channel | None, Lease, str]]) -> None:
         """Move processes into their scopes, and tell those whose connection we have."""
-        failures = []
-        moves = []
-        for _, lease, _ in granted:
-            try:
-                moves.append(self._order(lease))
-                failures.append("")
-            except GpulabError as error:
-                failures.append(str(error))
+        orders = [self._order(lease) for _, lease, _ in granted]
+        moves = [order for order in orders if isinstance(order, Move)]
         answers = iter(self._world.mover.move(moves) if moves else [])
-        for (channel, lease, hint), failure in zip(granted, failures, strict=True):
-            problem = failure or next(answers)
+        for (channel, lease, hint), order in zip(granted, orders, strict=True):
+            problem = next(answers) if isinstance(order, Move) else order
             if problem:
                 self._store.drop_lease(lease.id)
                 self._world.log(f"lease {lease.id} of {lease.user} came to nothing: {problem}")
                 if channel is not None:
                     self._refuse(channel, problem)
-            else:
-                if self._view is not None:
-                    self._view = lease_view.view(self._view.cards, (*self._view.leases, lease), self._world.root)
-                if channel is not None:
-                    self._grant(channel, lease, hint)
+                continue
+            seen = self._seen()
+            if lease not in seen.leases:
+                self._view = replace(seen, leases=(*seen.leases, lease))
+            if channel is not None:
+                self._grant(channel, lease, hint)
 
-    def _order(self, lease: Lease) -> Move:
+    def _order(self, lease: Lease) -> Move | str:
+        """Return how the process of a lease is to be moved, or why it cannot be."""
         nodes = [*COMMON, *self._settings.devices]
-        for card in lease.cards:
-            try:
+        try:
+            for card in lease.cards:
                 device, instance = self._seen().device(card.uuid)
-            except KeyError:
-                raise GpulabError(f"{card.uuid} is not there any more") from None
-            nodes += nodes_of(device, instance, self._world.root)
+                nodes += nodes_of(device, instance, self._world.root)
+        except KeyError as error:
+            return f"{error.args[0]} is not there any more; ask again"
+        except GpulabError as error:
+            return str(error)
         return Move(lease.pid, lease.scope, f"GPU lease {lease.id} of {lease.user}", tuple(dict.fromkeys(nodes)))
 
     def _grant(self, channel: Channel, lease: Lease, hint: str) -> None:
-        places = {place.uuid: place.name for place in self._seen().places} if self._view else {}
+        places = {place.uuid: place.name for place in self._seen().places}
         names = ", ".join(places.get(card.uuid, card.uuid) for card in lease.cards)
         visible = ",".join(card.uuid for card in lease.cards)
         channel.send(wire.answer("lease", id=lease.id, visible=visible, names=names, hint=hint))

@@ -20,7 +20,7 @@ from ..adapters import peers
 from ..adapters.callers import in_group
 from ..errors import GpulabError, NotPermittedError
 from ..rules.lease_wire import LARGEST, answer
-from .broker import FAILED
+from .broker_world import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def listening_socket() -> socket.socket:
     """
     if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
         raise GpulabError("the broker is started by gpulab-broker.socket; try `systemctl start gpulab-broker.socket`")
-    os.set_inheritable(_FIRST_FD, False)
+    os.set_inheritable(_FIRST_FD, False)  # noqa: FBT003 - takes no keyword
     return socket.socket(fileno=_FIRST_FD)
 
 
@@ -92,6 +92,7 @@ class Server:
         broker: answers them.
         monotonic: seconds on a clock that never jumps.
         idle: seconds without any client after which to end; systemd starts a new one for the next.
+        replaced: tells whether another release is in use by now; then systemd starts that one for the next.
         member: tells whether an account may ask.
         identify: finds out who connected.
     """
@@ -100,13 +101,14 @@ class Server:
     broker: Broker
     monotonic: Callable[[], float]
     idle: float
+    replaced: Callable[[], bool] = field(default=lambda: False)
     member: Callable[[str], bool] = field(default=lambda user: in_group(user, names.MEMBERS_GROUP))
     identify: Callable[[socket.socket], Peer] = field(default=peers.identify_peer)
     _open: set[Connection] = field(default_factory=set)
 
     def run(self) -> None:
         """Serve."""
-        self.listener.setblocking(False)
+        self.listener.setblocking(False)  # noqa: FBT003 - takes no keyword
         with selectors.DefaultSelector() as selector:
             selector.register(self.listener, selectors.EVENT_READ)
             busy = self.monotonic()
@@ -126,6 +128,8 @@ class Server:
                     busy = now
                 elif now - busy >= self.idle:
                     return
+                if self.replaced():
+                    return  # those who wait ask the new one; their tickets are on file
 
     def _patience(self, busy: float) -> float:
         if self.broker.waiting:
@@ -142,7 +146,7 @@ class Server:
                 return
             except OSError:  # the client gave up, or we have no descriptor left: others go on
                 return
-            connection.setblocking(False)
+            connection.setblocking(False)  # noqa: FBT003 - takes no keyword
             try:
                 peer = self.identify(connection)
             except NotPermittedError as error:

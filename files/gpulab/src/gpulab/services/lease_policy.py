@@ -27,7 +27,7 @@ class Policy:
 
     bindings: dict[str, str]
 
-    def judge(self, request: Request) -> tuple[str, str]:  # noqa: ARG002, PLR6301 - the golden hours come in here
+    def judge(self, request: Request) -> tuple[str, str]:  # noqa: ARG002 - the golden hours come in here
         """Return why a request has to wait whatever is free, and what to tell whoever is served; both may be empty."""
         return "", ""
 

@@ -66,15 +66,19 @@ class View:
         raise KeyError(uuid)
 
 
-def view(cards: Cards, leases: Sequence[Lease], root: Path = Path("/")) -> View:
+def holders(leases: Iterable[Lease], root: Path = Path("/")) -> dict[int, int]:
+    """Return the id of the lease that each process in a scope belongs to, by pid."""
+    return {pid: lease.id for lease in leases for pid in scopes.pids(lease.scope, root)}
+
+
+def view(cards: Cards, leases: Sequence[Lease], holder: Mapping[int, int]) -> View:
     """Put cards and leases together.
 
     Args:
         cards: as read.
         leases: those that are alive.
-        root: the folder that stands for `/`.
+        holder: lease id by pid.
     """
-    holder = {pid: lease.id for lease in leases for pid in scopes.pids(lease.scope, root)}
     return View(cards, tuple(place for card in cards.cards for place in _places(card, holder)), tuple(leases))
 
 
@@ -121,8 +125,9 @@ def _place(
         number = holder.get(process.pid)
         if number is not None:
             by_lease[number] = by_lease.get(number, 0) + (process.memory or 0)
-        elif process.kind != "G":  # what only draws on the screen takes memory, not the card
-            strangers.append(f"{process.user or '?'} ({process.command or 'ended'}, PID {process.pid})")
+        elif process.kind != "G" and process.user is not None:
+            # What only draws on the screen takes memory, not the card; what has ended is about to give both back.
+            strangers.append(f"{process.user} ({process.command}, PID {process.pid})")
     return make(
         total=device.memory_used + device.memory_free,  # without what the driver keeps for itself
         used=device.memory_used,

@@ -147,12 +147,17 @@ class LeaseStore:
 
     def _read(self, folder: Path, parse: Callable[[dict[str, Any]], Any]) -> Iterator[Any]:
         for path in self._files(folder):
-            try:
-                document = state.load(path)
-                if document is not None:  # else it has just been dropped
-                    yield parse(document)
-            except (GpulabError, OSError, TypeError, KeyError, ValueError) as error:
-                self._log(f"{path} cannot be used and is left alone: {error}")
+            found = self._load(path, parse)
+            if found is not None:
+                yield found
+
+    def _load(self, path: Path, parse: Callable[[dict[str, Any]], Any]) -> Any:
+        try:
+            document = state.load(path)
+            return None if document is None else parse(document)  # None: it has just been dropped
+        except (GpulabError, OSError, TypeError, KeyError, ValueError) as error:
+            self._log(f"{path} cannot be used and is left alone: {error}")
+            return None
 
 
 def _lease(document: dict[str, Any]) -> Lease:
