@@ -219,7 +219,7 @@ def test_one_whose_turn_comes_before_it_is_back_finds_its_card(machine):
 
 def test_killed_between_the_lease_and_the_move_the_client_is_moved_when_it_asks_again(machine, monkeypatch):
     client = machine.ask(machine.client(), wait=1)
-    monkeypatch.setattr(machine.broker, "_move", lambda granted: None)
+    monkeypatch.setattr(machine.broker, "_move", lambda _: None)
     machine.broker.serve()
     monkeypatch.undo()
     machine.start()

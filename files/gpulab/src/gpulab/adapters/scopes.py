@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 SLICE = "gpulab-lease.slice"
 """A program of a parent cgroup binds its children, so leases cannot lie under the members' own slices."""
 
+_PARENT = "gpulab.slice"
+"""The dash in a slice's name makes it a child of this one (systemd.slice(5))."""
+
 _MANAGER = (
     "busctl",
     "--quiet",
@@ -44,17 +47,21 @@ def scope_name(number: int) -> str:
 
 
 def scope_of(pid: int, root: Path = Path("/")) -> str:
-    """Return the name of the lease's scope that a process is in; empty when it is in none or gone."""
+    """Return the name of the lease's scope that a process is in; empty when it is in none or gone.
+
+    The whole path counts: below their own user service members may make groups of any name.
+    """
     try:
         text = (root / f"proc/{pid}/cgroup").read_text(errors="replace")
     except OSError:
         return ""
+    tops = [f"/{start}/{_PARENT}/{SLICE}/" if start else f"/{_PARENT}/{SLICE}/" for start in _starts(root)]
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers in {"", "name=systemd"}:  # the unified tree, and systemd's own
-            for part in path.split("/"):
-                if part.startswith(_PREFIX) and part.endswith(_SUFFIX):
-                    return part
+            for top in tops:
+                if path.startswith(top):
+                    return path.removeprefix(top).partition("/")[0]
     return ""
 
 
@@ -70,23 +77,22 @@ def pids(scope: str, root: Path = Path("/")) -> tuple[int, ...]:
 
 
 def _folder(scope: str, root: Path) -> Path | None:
-    # The slice gpulab-lease.slice lies in gpulab.slice (systemd.slice(5)); systemd's own root is where pid 1 is.
     for tree in _TREES:
         for start in _starts(root):
-            folder = root / tree / start / "gpulab.slice" / SLICE / scope
+            folder = root / tree / start / _PARENT / SLICE / scope
             if folder.is_dir():
                 return folder
     return None
 
 
 def _starts(root: Path) -> Iterable[str]:
-    """Return the groups that systemd may have for its root, without the slash: in a container not always the top."""
+    """Return the groups systemd has for its root, without the slash: where pid 1 is (in a container not the top)."""
     try:
         lines = (root / "proc/1/cgroup").read_text(errors="replace").splitlines()
     except OSError:
         lines = []
     paths = (line.split(":", 2)[2] for line in lines if line.split(":", 2)[1] in {"", "name=systemd"})
-    return dict.fromkeys(path.removesuffix("/init.scope").lstrip("/") for path in (*paths, "/"))
+    return dict.fromkeys(path.removesuffix("/init.scope").strip("/") for path in paths) or ("",)
 
 
 @dataclass(frozen=True)

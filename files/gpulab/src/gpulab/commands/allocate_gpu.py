@@ -136,7 +136,8 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
         The values of the answer, its verb among them.
 
     Raises:
-        Stop: it was refused, or the time is over.
+        Stop: it was refused.
+        TimeoutError: the time is over.
     """
     began = time.monotonic()
     values = {key: value for key, value in wishes.items() if key != "plan"}
@@ -154,7 +155,7 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
                 if answer["verb"] != "wait":
                     return answer
                 tell(f"waiting, number {answer['position']} of {answer['of']} in line: {answer['why']}")
-        except OSError:  # the broker went away in the middle of the request
+        except (ConnectionError, BrokenPipeError):  # the broker went away in the middle of the request
             pass
         connection.close()
         values["again"] = "1"
@@ -170,16 +171,13 @@ def receive(connection: socket.socket, began: float, patience: float | None) -> 
         Its values and its verb; None when the broker has gone.
 
     Raises:
-        Stop: the time is over.
+        TimeoutError: the time is over.
     """
     left = None if patience is None else began + patience - time.monotonic()
-    try:
-        if left is not None and left <= 0:
-            raise TimeoutError  # noqa: TRY301 - the same as when it is over while we wait
-        connection.settimeout(left)
-        data = connection.recv(_LARGEST)
-    except TimeoutError:
-        raise Stop("no card came free in time; nothing was started", BUSY) from None
+    if left is not None and left <= 0:
+        raise TimeoutError
+    connection.settimeout(left)
+    data = connection.recv(_LARGEST)
     if not data:
         return None
     verb, *lines = data.decode("utf-8", "replace").split("\n")
@@ -239,6 +237,9 @@ def main(argv: list[str], path: str = SOCKET) -> int:
         if sys.stderr is not None and sys.stderr.isatty():
             tell(f"{answer['names']} (lease {answer['id']})")
         become(command, environment(answer))
+    except TimeoutError:
+        tell("no card came free in time; nothing was started")
+        return BUSY
     except Stop as stop:
         line, status = stop.args
         if status == 0:

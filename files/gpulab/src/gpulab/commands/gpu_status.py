@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -38,13 +37,17 @@ def main(argv: Sequence[str], path: str = SOCKET) -> int:
     try:
         answer = ask("status", {}, _PATIENCE, path)
     except Stop as stop:
-        raise GpulabError(stop.args[0].replace("no card came free in time; nothing was started", "no answer")) from None
+        raise GpulabError(stop.args[0]) from None
+    except TimeoutError:
+        raise GpulabError(
+            f"the broker did not answer within {_PATIENCE:g} s; see journalctl -u gpulab-broker"
+        ) from None
     document = json.loads(answer["document"])
     if arguments.json:
         print(json.dumps(document, indent=2))
     else:
-        terminal = os.isatty(sys.stdout.fileno())
-        print("\n".join(table(document, shutil.get_terminal_size().columns if terminal else _WIDE)))
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDE
+        print("\n".join(table(document, columns)))
     return 1 if document["reason"] else 0
 
 
