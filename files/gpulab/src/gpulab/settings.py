@@ -98,7 +98,7 @@ class Allocator:
 
     max_cards: int = 0
     max_leases: int = 0
-    devices: tuple[str, ...] = ("char-pts", "/dev/fuse", "/dev/net/tun")
+    devices: tuple[str, ...] = ("/dev/fuse", "/dev/net/tun")
 
     def __post_init__(self) -> None:
         """Refuse what would mean something else than people think."""

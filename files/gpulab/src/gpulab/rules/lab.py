@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 TIERS = ("table", "allocator", "slurm")
-BUILT_TIERS = ("table",)
+BUILT_TIERS = ("table", "allocator")
 """The tiers this release can install."""
 
 TABLE_AT_MOST = 4

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 _LOOK_AGAIN = 2.0
 """Seconds until the cards are read again for somebody who waits, though no lease has ended: strangers come and go."""
 
-_FRESH = 1.0
-"""Seconds that gpu-status may be given the same picture."""
-
 
 class Broker:
     """Gives leases.
@@ -104,8 +101,7 @@ class Broker:
         """Look at the cards, give what can be given, and answer everybody who asked."""
         questions, self._questions = self._questions, []
         plans, self._plans = self._plans, []
-        if self._tickets or plans or self._view is None or self._world.monotonic() - self._looked >= _FRESH:
-            self._look()
+        self._look()
         if self._tickets:
             self._serve_line()
         for channel, message in plans:
