@@ -69,18 +69,19 @@ def as_member(host: Host) -> Person:
 class Play(Protocol):
     """Runs a playbook again on the machine under test, as an admin with a changed inventory would."""
 
-    def __call__(self, *options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
-        """Return exit status and output; options are ansible-playbook's."""
+    def __call__(
+        self, *options: str, playbook: str = "converge.yml", **variables: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Return exit status and output; options are ansible-playbook's, the playbook is one of the scenario's."""
 
 
 @pytest.fixture(scope="module")
 def play(request: pytest.FixtureRequest, host: Host) -> Play:
-    """Return a function that runs the scenario's own converge.yml on the machine under test."""
+    """Return a function that runs the scenario's own converge.yml, or another, on the machine under test."""
     name = next(name for name in _inventory() if host.backend.hostname.endswith(name))
-    playbook = request.path.parent.parent / "converge.yml"
     inventory = os.environ["MOLECULE_INVENTORY_FILE"]
 
-    def run(*options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
+    def run(*options: str, playbook: str = "converge.yml", **variables: Any) -> subprocess.CompletedProcess[str]:
         command = [
             "ansible-playbook",
             "-i",
@@ -90,7 +91,7 @@ def play(request: pytest.FixtureRequest, host: Host) -> Play:
             "-e",
             json.dumps(variables),
             *options,
-            str(playbook),
+            str(request.path.parent.parent / playbook),
         ]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 

@@ -21,6 +21,9 @@ RUN_DIR = PurePosixPath("/run/gpulab")
 """What does not outlive a boot."""
 
 STATE_DIR = PurePosixPath("/var/lib/gpulab")
+RUN_DIR = PurePosixPath("/run/gpulab")
+"""What ends with a reboot: leases, the line of those who wait, the broker's socket."""
+
 PUBLIC_DIR = PurePosixPath("/home/admin")
 """The folder every member can read: the booking sheet, the hardware ledger, the rules."""
 
@@ -38,6 +41,10 @@ LEDGER_STATE_DIR = STATE_DIR / "ledger"
 MEMBERS_STATE_DIR = STATE_DIR / "members"
 TIERS_STATE_DIR = STATE_DIR / "tiers"
 """An empty file for each tier that was ever begun here and not yet taken away, named like it."""
+
+LEASES_DIR = RUN_DIR / "leases"
+QUEUE_DIR = RUN_DIR / "queue"
+BROKER_SOCKET = RUN_DIR / "broker.sock"
 
 
 def under(root: PurePath, path: PurePosixPath) -> str:

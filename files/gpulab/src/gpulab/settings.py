@@ -118,10 +118,36 @@ class Windows:
 
 
 @dataclass(frozen=True)
+class Allocator:
+    """What allocate_gpu may give.
+
+    Attributes:
+        max_cards: the most cards that one member may have at a time; 0 for no limit.
+        max_leases: the most commands that one member may run on cards at a time; 0 for no limit.
+        devices: device nodes that a leased command may open besides its cards' (systemd.resource-control(5),
+            DeviceAllow=).
+
+    Raises:
+        InputError: a number is negative.
+    """
+
+    max_cards: int = 0
+    max_leases: int = 0
+    devices: tuple[str, ...] = ("/dev/fuse", "/dev/net/tun")
+
+    def __post_init__(self) -> None:
+        """Refuse what would mean something else than people think."""
+        for name in ("max_cards", "max_leases"):
+            if getattr(self, name) < 0:
+                raise InputError(f"[allocator] {name} is {getattr(self, name)}; expected 0 (no limit) or more")
+
+
+@dataclass(frozen=True)
 class Settings:
     """All settings, with the defaults that hold when the file or a key is absent."""
 
     lab: Lab = field(default_factory=Lab)
+    allocator: Allocator = field(default_factory=Allocator)
     booking: Booking = field(default_factory=Booking)
     checks: Checks = field(default_factory=Checks)
     windows: Windows = field(default_factory=Windows)

@@ -158,6 +158,7 @@ def _read_card(library: Library, index: int, proc_root: Path) -> Card:
         identity,
         memory_total=memory.total if memory else None,
         memory_used=memory.used if memory else None,
+        memory_free=memory.free if memory else None,
         utilization=_utilization(card, mig=enabled),
         nvlinks=_nvlinks(card),
         mig_capable=capable,
@@ -170,7 +171,7 @@ def _read_card(library: Library, index: int, proc_root: Path) -> Card:
 
 
 def _memory(library: Library, handle: Any) -> Any:
-    """Return an object with total and used, bytes; version 2 leaves out what the driver reserves (R510 and later)."""
+    """Return an object with total, used and free, bytes; version 2 counts out what the driver reserves (R510 on)."""
     try:
         return library.call("nvmlDeviceGetMemoryInfo", handle, library.constant("nvmlMemory_v2", _MEMORY_V2))
     except RefusedError as refusal:
@@ -242,6 +243,7 @@ def _mig_device(library: Library, index: int, handle: Any, card_memory: int | No
         compute_instance=library.call("nvmlDeviceGetComputeInstanceId", handle),
         memory_total=memory.total if memory else None,
         memory_used=memory.used if memory else None,
+        memory_free=memory.free if memory else None,
     )
 
 

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SUBCOMMANDS = {
+    "broker": ("broker", "give cards to those who ask through allocate_gpu (internal)"),
     "check-gpu": ("check_gpu", "compare bookings with what runs on the cards; mail who should know"),
     "info": ("info", "show the cards as NVML sees them, or the reason why there are none"),
+    "leases": ("leases", "list the commands that allocate_gpu gave a card"),
     "ledger": ("ledger", "rewrite the hardware ledger and the card list"),
     "members": ("members", "list the accounts that gpulab manages"),
     "mig": ("mig", "split cards into MIG instances: show, plan, apply"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .windows import Window
 
 TIERS = ("table", "allocator", "slurm")
-BUILT_TIERS = ("table",)
+BUILT_TIERS = ("table", "allocator")
 """The tiers this release can install."""
 
 TABLE_AT_MOST = 4

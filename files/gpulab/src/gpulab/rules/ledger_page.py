@@ -78,10 +78,11 @@ def without_measurements(cards: Cards, machine: Machine) -> tuple[Cards, Machine
         replace(
             card,
             memory_used=None,
+            memory_free=None,
             utilization=None,
             processes=None,
             reason=card.reason if card.lost else "",
-            mig_devices=tuple(replace(device, memory_used=None) for device in card.mig_devices),
+            mig_devices=tuple(replace(device, memory_used=None, memory_free=None) for device in card.mig_devices),
         )
         for card in cards.cards
     )

@@ -1,0 +1,72 @@
+"""What the broker has to do with: clients, the cards, systemd, the clock."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..adapters.scopes import Mover
+from . import lease_view
+from .lease_policy import Policy, load_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..adapters.peers import Peer
+    from ..rules.cards import Cards
+    from ..rules.lease_wire import Message
+
+BUSY = 75
+"""Exit status when no card is free: sysexits.h EX_TEMPFAIL, "temporary failure; the user is invited to retry"."""
+
+FAILED = 125
+"""Exit status when allocate_gpu itself fails, as with env(1), nohup(1) and timeout(1)."""
+
+
+class Channel(Protocol):
+    """The way back to a client."""
+
+    @property
+    def peer(self) -> Peer:
+        """The process at the other end."""
+
+    def send(self, data: bytes) -> None:
+        """Send one message; a client that does not take it is let go."""
+
+    def close(self) -> None:
+        """End the connection after what was sent."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The outside.
+
+    Attributes:
+        root: the folder that stands for `/`.
+        look: reads the cards.
+        mover: puts processes into scopes.
+        policy: reads the rules of the house.
+        now: seconds since the epoch.
+        monotonic: seconds on a clock that never jumps.
+        log: takes one line for the journal.
+    """
+
+    root: Path = Path("/")
+    look: Callable[[], Cards] = field(default=lease_view.look)
+    mover: Mover = field(default_factory=Mover)
+    policy: Callable[[Path], Policy] = field(default=load_policy)
+    now: Callable[[], float] = field(default=time.time)
+    monotonic: Callable[[], float] = field(default=time.monotonic)
+    log: Callable[[str], None] = field(default=print)
+
+
+@dataclass
+class Caller:
+    """A connected client that stands in line."""
+
+    channel: Channel
+    message: Message
+    fresh: bool = True
+    told: tuple[int, str] = (0, "")
