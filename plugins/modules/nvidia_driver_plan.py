@@ -127,6 +127,10 @@ library:
   returned: always
   type: str
   sample: 550.163.01
+signing:
+  description: What Secure Boot asks for before the module can be loaded; empty where it asks for nothing.
+  returned: always
+  type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -13,6 +13,7 @@ from ..adapters.programs import output_of
 from ..errors import GpulabError
 from ..rules.driver import Found, Plan, Wish, plan
 from ..rules.driver_packages import check_version, driver_packages
+from ..rules.driver_words import signing
 
 if TYPE_CHECKING:
     from ..adapters.dpkg import Run
@@ -208,4 +209,5 @@ def to_dict(seen: Look) -> dict[str, Any]:
         "cards": list(found.cards),
         "loaded": found.loaded,
         "library": found.library,
+        "signing": signing(found.secure_boot),
     }
