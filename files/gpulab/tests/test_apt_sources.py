@@ -101,11 +101,11 @@ def test_the_file_is_written_kept_and_removed(tmp_path):
     assert step().after == planned.after
     assert place.read_text().endswith("\n\n" + ADDED)
     # apt then lists our own entry too.
-    listing["text"] += "\n" + LISTING.split("\n\n")[0].replace("main", "non-free").replace(
+    listing["text"] += "\n" + LISTING.split("\n\n", maxsplit=1)[0].replace("main", "non-free").replace(
         "/etc/apt/sources.list.d/debian.sources", OWN
     )
     assert not step().changed
-    listing["text"] += "\n\n" + LISTING.split("\n\n")[0].replace("main", "non-free")
+    listing["text"] += "\n\n" + LISTING.split("\n\n", maxsplit=1)[0].replace("main", "non-free")
     assert step().changed
     assert not place.exists()
 

@@ -47,7 +47,7 @@ def test_a_bare_server_gets_all_of_it():
     judged = plan(BARE, WISH)
     assert (judged.specifications, judged.changes) == (PACKAGES, PACKAGES)
     assert judged.headers == ("linux-headers-amd64",)
-    assert not (judged.load or judged.reboot)
+    assert (judged.load, judged.reboot) == (False, False)
 
 
 def test_a_container_has_no_kernel_to_build_for():
@@ -68,9 +68,8 @@ def test_nothing_to_change_disturbs_nobody():
 
 def test_a_driver_is_not_changed_under_running_processes():
     judged = plan(replace(RUNNING, holders=(BOB,)), replace(WISH, version="570.133.07", allow_reboot=True))
-    assert judged.errors == (
-        "the cards are in use by bob (python, PID 4711): the driver is not changed; run this again when they have ended",
-    )
+    (error,) = judged.errors
+    assert error.startswith("the cards are in use by bob (python, PID 4711): the driver is not changed; run this again")
 
 
 def test_a_change_that_takes_a_reboot_waits_for_consent():

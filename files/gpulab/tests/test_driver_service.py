@@ -16,7 +16,6 @@ from gpulab.rules.driver import Wish
 from gpulab.rules.driver_words import Holder, SecureBoot
 from gpulab.services import driver as service
 
-
 MODULE = Path(__file__).parents[3] / "plugins/modules/nvidia_driver_plan.py"
 
 
