@@ -132,6 +132,8 @@ def test_an_initial_ram_disk_from_before_is_stale(machine):
     os.utime(old, (1000, 1000))
     os.utime(machine.file("etc/modprobe.d/gpulab-nouveau.conf"), (2000, 2000))
     os.utime(new, (3000, 3000))
+    assert driver.stale_initramfs(configuration, machine.root) == ()  # nothing could make it again
+    machine.file("usr/sbin/update-initramfs")
     assert driver.stale_initramfs(configuration, machine.root) == (str(old),)
 
 

@@ -38,6 +38,7 @@ _TRUSTED_KEYS = "MokListRT-605dab50-e046-4300-abb6-3dd810dd8b23"  # what shim tr
 _EFI_ATTRIBUTES = 4  # bytes in front of each variable's value (efivarfs of the kernel's documentation)
 _SIGNING_KEYS = ("var/lib/dkms/mok.pub", "var/lib/shim-signed/mok/MOK.der")  # Debian's dkms; Ubuntu's shim-signed
 
+_INITRAMFS_TOOL = "usr/sbin/update-initramfs"
 _CONTAINER_MARKS = ("run/systemd/container", "run/.containerenv", ".dockerenv")
 _DAEMON = "nvidia-persistenced"
 
@@ -109,14 +110,15 @@ def secure_boot(root: Path = Path("/")) -> SecureBoot | None:
 def stale_initramfs(configuration: Path, root: Path = Path("/")) -> tuple[str, ...]:
     """Return the initial RAM disks that were made before a file in /etc/modprobe.d was written.
 
+    None where there is no update-initramfs to make them again.
+
     Args:
         configuration: that file.
         root: the folder that stands for `/`.
     """
-    try:
-        written = configuration.stat().st_mtime
-    except FileNotFoundError:
+    if not (root / _INITRAMFS_TOOL).exists() or not configuration.exists():
         return ()
+    written = configuration.stat().st_mtime
     return tuple(str(path) for path in sorted(root.glob("boot/initrd.img-*")) if path.stat().st_mtime < written)
 
 
