@@ -38,9 +38,10 @@ def _connect(name: str) -> Host:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that asks for a host on every machine of the scenario."""
+    """Run each test that asks for a host on every machine of the scenario, or on those its module names in MACHINES."""
     if "host" in metafunc.fixturenames:
-        metafunc.parametrize("host", sorted(_inventory()), indirect=True, scope="module")
+        machines = getattr(metafunc.module, "MACHINES", None) or sorted(_inventory())
+        metafunc.parametrize("host", machines, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
