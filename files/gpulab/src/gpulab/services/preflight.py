@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import names
+from ..adapters.cgroup import device_control
 from ..rules.lab import Lab, parse_lab
 from ..rules.member_registry import ABSENT
 from ..rules.server import judge, parse_server
+from . import guard_plan
 from .members import read_registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ..rules.guard_check import DeviceControl
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,12 @@ class Preflight:
 
 
 def inspect(
-    variables: Mapping[str, Any], *, defined: Iterable[str], facts: Mapping[str, Any], root: Path = Path("/")
+    variables: Mapping[str, Any],
+    *,
+    defined: Iterable[str],
+    facts: Mapping[str, Any],
+    root: Path = Path("/"),
+    control: Callable[[Path], DeviceControl] = device_control,
 ) -> Preflight:
     """Read the inventory and the machine; change nothing.
 
@@ -41,6 +50,7 @@ def inspect(
         defined: names of all variables that look like lab-wide ones.
         facts: Ansible's facts about the machine.
         root: the folder that stands for `/`.
+        control: tells what the machine has for refusing devices.
 
     Raises:
         InputError: the inventory or the machine cannot be used; one line with name, value and remedy.
@@ -48,7 +58,8 @@ def inspect(
     lab = parse_lab(variables, defined=defined)
     server = parse_server(facts)
     warnings = judge(server)
-    return Preflight(lab=lab, plan=tuple(_plan(lab, server.system, root)), warnings=warnings)
+    risks = guard_plan.plan(lab, variables, root=root, control=control)
+    return Preflight(lab=lab, plan=(*risks, *_plan(lab, server.system, root)), warnings=warnings)
 
 
 def _plan(lab: Lab, system: str, root: Path) -> list[str]:
