@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from . import mig_bindings
+from .guard import VARIABLES as GUARD_VARIABLES
 from .members import Member, parse_members, require_admin
 from .mig_layout import parse_layout
 from .windows import DEFAULT_TABLE, parse_windows
@@ -85,9 +86,10 @@ def parse_lab(raw: Mapping[str, Any], *, defined: Iterable[str]) -> Lab:
     Raises:
         InputError: naming the variable, its value and the remedy.
     """
+    known = (*VARIABLES, *GUARD_VARIABLES)
     for name in sorted(defined):
-        if name not in VARIABLES:
-            near = difflib.get_close_matches(name, VARIABLES, n=1)
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
             remedy = f"did you mean {near[0]}?" if near else f"gpulab knows {', '.join(VARIABLES)}"
             raise InputError(f"{name} is not a variable of gpulab; {remedy}")
     members = parse_members(raw.get("lab_members", ()))

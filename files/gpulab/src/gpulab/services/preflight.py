@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import names
+from ..adapters.cgroup import device_control
 from ..rules.lab import TIERS, Lab, parse_lab
 from ..rules.member_registry import ABSENT
 from ..rules.server import judge, parse_server
+from . import guard_plan
 from .members import read_registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ..rules.guard_check import DeviceControl
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,12 @@ class Preflight:
 
 
 def inspect(
-    variables: Mapping[str, Any], *, defined: Iterable[str], facts: Mapping[str, Any], root: Path = Path("/")
+    variables: Mapping[str, Any],
+    *,
+    defined: Iterable[str],
+    facts: Mapping[str, Any],
+    root: Path = Path("/"),
+    control: Callable[[Path], DeviceControl] = device_control,
 ) -> Preflight:
     """Read the inventory and the machine; change nothing.
 
@@ -43,6 +52,7 @@ def inspect(
         defined: names of all variables that look like lab-wide ones.
         facts: Ansible's facts about the machine.
         root: the folder that stands for `/`.
+        control: tells what the machine has for refusing devices.
 
     Raises:
         InputError: the inventory or the machine cannot be used; one line with name, value and remedy.
@@ -51,8 +61,9 @@ def inspect(
     server = parse_server(facts)
     warnings = judge(server)
     old_tiers = _old_tiers(lab.tier, root)
-    plan = _plan(lab, old_tiers, server.system, root)
-    return Preflight(lab=lab, plan=tuple(plan), warnings=warnings, old_tiers=old_tiers)
+    risks = guard_plan.plan(lab, variables, root=root, control=control)
+    plan = (*risks, *_plan(lab, old_tiers, server.system, root))
+    return Preflight(lab=lab, plan=plan, warnings=warnings, old_tiers=old_tiers)
 
 
 def _old_tiers(tier: str, root: Path) -> tuple[str, ...]:
