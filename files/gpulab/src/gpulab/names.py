@@ -31,6 +31,14 @@ CHECKS_STATE_DIR = STATE_DIR / "checks"
 LEDGER_STATE_DIR = STATE_DIR / "ledger"
 MEMBERS_STATE_DIR = STATE_DIR / "members"
 
+SAMPLES_FILE = STATE_DIR / "samples" / "samples.db"
+"""What runs on the cards, minute by minute (adapters/sample_store.py); admins may read it."""
+
+RUN_DIR = PurePosixPath("/run/gpulab")
+LEASES_RUN_DIR = RUN_DIR / "leases"
+RECLAIM_RUN_DIR = RUN_DIR / "reclaim"
+"""What idle reclaim remembers. It is about processes, so it ends with the boot."""
+
 
 def under(root: PurePath, path: PurePosixPath) -> str:
     """Place an absolute path below another root folder, as tests do.
