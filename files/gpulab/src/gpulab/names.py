@@ -46,6 +46,14 @@ LEASES_DIR = RUN_DIR / "leases"
 QUEUE_DIR = RUN_DIR / "queue"
 BROKER_SOCKET = RUN_DIR / "broker.sock"
 
+SAMPLES_FILE = STATE_DIR / "samples" / "samples.db"
+"""What runs on the cards, minute by minute (adapters/sample_store.py); admins may read it."""
+
+RUN_DIR = PurePosixPath("/run/gpulab")
+LEASES_RUN_DIR = RUN_DIR / "leases"
+RECLAIM_RUN_DIR = RUN_DIR / "reclaim"
+"""What idle reclaim remembers. It is about processes, so it ends with the boot."""
+
 
 def under(root: PurePath, path: PurePosixPath) -> str:
     """Place an absolute path below another root folder, as tests do.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import names
 from .adapters.files import read_regular
 from .errors import InputError
+from .rules.exemptions import parse_span
 from .rules.windows import DEFAULT_TABLE, REFUSE, WARN, Window, as_raw, parse_windows
 
 if sys.version_info >= (3, 11):
@@ -143,6 +144,68 @@ class Allocator:
 
 
 @dataclass(frozen=True)
+class Reclaim:
+    """What becomes of cards that are held and not used.
+
+    Attributes:
+        mode: `notify`, `enforce` or `off`.
+        percent: below this much SM utilisation a process is idle.
+        idle_minutes: so long idle, then its owner is asked.
+        answer_minutes: time to answer.
+        grace_seconds: between TERM and KILL.
+        keep_max_hours: the longest keeping that one answer can ask for.
+        sample_seconds: time between two looks.
+        digest_minutes: least time between two digests.
+        retention_days: how long samples are kept.
+        admins: whether admins' own processes are treated like everybody's.
+        exempt_users: accounts that are left alone.
+        exempt_commands: patterns of program names that are left alone.
+        exempt_cards: indexes or UUIDs of cards that are left alone.
+        exempt_times: when nothing counts, such as `22:00-08:00`.
+
+    Raises:
+        InputError: a value makes no sense.
+    """
+
+    mode: str = "notify"
+    percent: int = 5
+    idle_minutes: float = 15.0
+    answer_minutes: float = 30.0
+    grace_seconds: float = 60.0
+    keep_max_hours: float = 24.0
+    sample_seconds: int = 60
+    digest_minutes: float = 60.0
+    retention_days: int = 90
+    admins: bool = False
+    exempt_users: tuple[str, ...] = ()
+    exempt_commands: tuple[str, ...] = ()
+    exempt_cards: tuple[str, ...] = ()
+    exempt_times: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what would end work that is not idle, or never do anything."""
+        if self.mode not in {"notify", "enforce", "off"}:
+            raise InputError(f"[reclaim] mode is {self.mode!r}; expected notify, enforce or off")
+        limits = {
+            "percent": (1, 100),
+            "sample_seconds": (1, 600),
+            "grace_seconds": (0, 3600),
+            "keep_max_hours": (0, 24 * 365),
+            "retention_days": (1, 3650),
+        }
+        for name, (least, most) in limits.items():
+            if not least <= getattr(self, name) <= most:
+                raise InputError(f"[reclaim] {name} is {getattr(self, name)}; expected {least} to {most}")
+        for name in ("idle_minutes", "answer_minutes", "digest_minutes"):
+            if not 0 < getattr(self, name) <= _WEEK_MINUTES:
+                raise InputError(f"[reclaim] {name} is {getattr(self, name)}; expected more than 0, a week at most")
+        if self.idle_minutes * 60 < 2 * self.sample_seconds:
+            raise InputError("[reclaim] idle_minutes is shorter than two looks (sample_seconds); make it longer")
+        for text in self.exempt_times:
+            parse_span(text)
+
+
+@dataclass(frozen=True)
 class Settings:
     """All settings, with the defaults that hold when the file or a key is absent."""
 
@@ -150,6 +213,7 @@ class Settings:
     allocator: Allocator = field(default_factory=Allocator)
     booking: Booking = field(default_factory=Booking)
     checks: Checks = field(default_factory=Checks)
+    reclaim: Reclaim = field(default_factory=Reclaim)
     windows: Windows = field(default_factory=Windows)
 
 

@@ -14,6 +14,10 @@ _LIMIT = 1 << 16
 _GONE_STATES = {"Z", "X", "x"}
 """Zombie and dead: still listed in /proc, but they hold nothing any more."""
 
+_GONE_BYTES = {state.encode() for state in _GONE_STATES}
+_STAT_FIELDS = 20
+"""How far the fields of proc_pid_stat(5) after the name are needed: to the start time."""
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -57,6 +61,41 @@ def identify(pid: int, proc_root: Path) -> Identity | None:
     finally:
         os.close(folder)
     return _parse(stat, status)
+
+
+def cpu_ticks(pid: int, proc_root: str) -> tuple[int, int] | None:
+    """Return a living process's start time and the processor time it has used, both in clock ticks.
+
+    Much cheaper than `identify`: one small file (proc_pid_stat(5)), for looks every minute at a process known by its
+    start time. The processor time is that of all its threads, without children it waited for.
+
+    Returns:
+        None when it is gone or only waits to be reaped.
+    """
+    try:
+        descriptor = os.open(f"{proc_root}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        stat = os.read(descriptor, _LIMIT)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    fields = stat[stat.rfind(b")") + 2 :].split(None, 20)
+    if len(fields) < _STAT_FIELDS or fields[0] in _GONE_BYTES:
+        return None
+    return int(fields[19]), int(fields[11]) + int(fields[12])
+
+
+def cgroup(pid: int, proc_root: Path) -> str:
+    """Return the path of a process's control group in the v2 tree (cgroups(7)); empty when unknown."""
+    try:
+        with open(proc_root / str(pid) / "cgroup", encoding="utf-8", errors="replace") as stream:
+            lines = stream.read(_LIMIT).splitlines()
+    except OSError:
+        return ""
+    return next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "")
 
 
 def _read(folder: int, name: str) -> str:

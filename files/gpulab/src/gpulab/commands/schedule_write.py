@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import select
 import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +22,7 @@ from ..rules.schedule_request import LIMIT, decode
 from ..services import booking
 from ..services.sheet_store import as_record
 from ..settings import load
+from .root_part import read_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     os.chdir("/")
     os.umask(0o022)
     try:
-        data = _read(0, _READ_SECONDS)
+        data = read_request(0, seconds=_READ_SECONDS, limit=LIMIT, program="gpu-schedule")
         # The keys of the member's terminal (Ctrl-C, Ctrl-Z) and timers that outlive exec (setitimer(2)) reach us as
         # signals. None may stop us while we hold the lock that everybody waits for.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -62,21 +61,6 @@ def main(argv: Sequence[str]) -> int:
         status = 1
     print(json.dumps(answer))
     return status
-
-
-def _read(descriptor: int, seconds: float) -> bytes:
-    """Read a request to its end; who sends nothing does not keep a root process alive."""
-    deadline = time.monotonic() + seconds
-    data = b""
-    while len(data) <= LIMIT:
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            raise InputError(f"no complete request came within {seconds:g} s; use gpu-schedule")
-        chunk = os.read(descriptor, LIMIT + 1)
-        if not chunk:
-            break
-        data += chunk
-    return data
 
 
 def perform(request: Request) -> dict[str, Any]:
