@@ -11,7 +11,7 @@ from gpulab.rules.cards import Card, Cards, Process
 from gpulab.services.broker import Broker
 from gpulab.services.broker_world import World
 from gpulab.services.lease_policy import Policy
-from gpulab.settings import Allocator
+from gpulab.settings import Allocator, Windows
 
 GIB = 1 << 30
 BOOT_GROUP = "0::/init.scope\n"
@@ -61,7 +61,7 @@ class Machine:
     on_cards: dict[int, list[Process]] = field(default_factory=dict)
     moved: list = field(default_factory=list)
     complaint: str = ""
-    bindings: dict[str, str] = field(default_factory=dict)
+    policy: Policy = field(default_factory=lambda: Policy(windows=Windows(())))
     lines: list[str] = field(default_factory=list)
     settings: Allocator = field(default_factory=Allocator)
 
@@ -80,7 +80,7 @@ class Machine:
             root=self.root,
             look=self.look,
             mover=self,
-            policy=lambda _: Policy(self.bindings),
+            policy=lambda: self.policy,
             now=lambda: self.clock,
             monotonic=lambda: self.clock,
             log=self.lines.append,

@@ -16,7 +16,6 @@ from gpulab.errors import GpulabError
 from gpulab.rules.cards import Card, Cards, MigDevice, Process
 from gpulab.rules.leases import GIB, Lease, LeasedCard, Request
 from gpulab.services import lease_view
-from gpulab.services.lease_policy import load_policy
 
 
 def write(root, name, text):
@@ -237,9 +236,3 @@ def test_the_answer_for_gpu_status_has_one_type_a_key():
     assert document["leases"][0]["seconds"] == 10.0
     assert document["leases"][0]["devices"][0]["memory_used"] == 0
     assert "80 of 80 GiB free, nobody has it" in lease_view.praise(seen.places[0], (), Request())
-
-
-def test_bindings_are_read_without_following_links(tmp_path):
-    assert load_policy(tmp_path).bindings == {}
-    write(tmp_path, "run/gpulab/bindings", "bob MIG-a\nodd line here\n")
-    assert load_policy(tmp_path).bindings == {"bob": "MIG-a"}

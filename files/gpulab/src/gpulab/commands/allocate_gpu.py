@@ -44,6 +44,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FLAGS = {"--share": "share", "--dry-run": "plan"}
 _VALUES = {"--gpus": "cards", "--mem": "mem", "--hours": "hours"}
 _LONGEST_PAUSE = 2.0  # seconds between two attempts to reach the broker again
+_TRIES = 20  # such attempts without an answer in between
 _GIVE_UP = 30.0  # seconds without any broker
 
 
@@ -145,8 +146,8 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
     if sum(map(len, values.values())) > _LONGEST:
         raise Stop("the options are too long; `allocate_gpu --help` shows how they look", FAILED)
     connection = connect(path, began)
-    pause = 0.05
-    while True:
+    pause, tries = 0.05, 0
+    while tries < _TRIES:
         try:
             lines = [verb, *(f"{key}={value}".replace("\n", " ") for key, value in values.items())]
             connection.send(os.fsencode("\n".join(lines)))
@@ -155,14 +156,17 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
                     raise Stop(answer["say"], int(answer["status"]))
                 if answer["verb"] != "wait":
                     return answer
+                pause, tries = 0.05, 0
                 tell(f"waiting, number {answer['position']} of {answer['of']} in line: {answer['why']}")
         except (ConnectionError, BrokenPipeError):  # the broker went away in the middle of the request
             pass
         connection.close()
         values["again"] = "1"
         time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause, tries = min(2 * pause, _LONGEST_PAUSE), tries + 1
         connection = connect(path, time.monotonic() + _GIVE_UP)
+    connection.close()
+    raise Stop("the broker ends before it answers; the admin can look at `journalctl -u gpulab-broker`", FAILED)
 
 
 def receive(connection: _socket.socket, began: float, patience: float | None) -> dict[str, str] | None:

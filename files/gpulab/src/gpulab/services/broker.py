@@ -180,7 +180,7 @@ class Broker:
 
     def _serve_line(self) -> None:
         seen = self._seen()
-        policy = self._world.policy(self._world.root)
+        policy = self._world.policy()
         reserved = set(policy.bindings.values())
         hints: dict[int, str] = {}
         line = []
@@ -194,7 +194,7 @@ class Broker:
                     self._drop(ticket.number)
                     self._refuse(caller.channel, never)
                     continue
-            held, hints[ticket.number] = policy.judge(ticket.request)
+            held, hints[ticket.number] = policy.judge(ticket.request, ticket.user)
             if peers.stopped(ticket.pid, self._world.root / "proc"):
                 held = "it is stopped (Ctrl-Z); `fg` lets it go on"
             line.append(Waiter(ticket.number, ticket.uid, ticket.user, wish, seen.cards.reason or held))
@@ -307,14 +307,14 @@ class Broker:
     def _plan(self, channel: Channel, message: wire.Message) -> None:
         seen = self._seen()
         peer = channel.peer
-        policy = self._world.policy(self._world.root)
+        policy = self._world.policy()
         reserved = set(policy.bindings.values())
         wish = Wish(message.request, policy.bindings.get(peer.user, ""))
         never = seen.cards.reason or refusal(message.request, seen.places, self._limits, wish, reserved)
         if never:
             self._refuse(channel, never)
             return
-        held, hint = policy.judge(message.request)
+        held, hint = policy.judge(message.request, peer.user)
         line = [
             Waiter(ticket.number, ticket.uid, ticket.user, Wish(ticket.request, policy.bindings.get(ticket.user, "")))
             for ticket in self._tickets.values()

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..adapters.scopes import Mover
+from ..rules.lease_wire import answer
 from . import lease_view
-from .lease_policy import Policy, load_policy
+from .lease_policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +57,7 @@ class World:
     root: Path = Path("/")
     look: Callable[[], Cards] = field(default=lease_view.look)
     mover: Mover = field(default_factory=Mover)
-    policy: Callable[[Path], Policy] = field(default=load_policy)
+    policy: Callable[[], Policy] = field(default=Policy)
     now: Callable[[], float] = field(default=time.time)
     monotonic: Callable[[], float] = field(default=time.monotonic)
     log: Callable[[str], None] = field(default=print)
@@ -70,3 +71,33 @@ class Caller:
     message: Message
     fresh: bool = True
     told: tuple[int, str] = (0, "")
+
+
+class Unable:
+    """Stands in for a broker that cannot work, and tells everybody why.
+
+    Args:
+        why: one line.
+    """
+
+    waiting = False
+
+    def __init__(self, why: str) -> None:
+        """Remember why."""
+        self._why = why
+
+    def ask(self, channel: Channel, _data: bytes) -> None:
+        """Refuse."""
+        channel.send(answer("refused", status=FAILED, say=self._why))
+        channel.close()
+
+    def hang_up(self, _channel: Channel) -> None:
+        """Nothing is known of anybody."""
+
+    @staticmethod
+    def due() -> bool:
+        """There is never anything to do."""
+        return False
+
+    def serve(self) -> None:
+        """Everybody has been answered."""

@@ -1,20 +1,23 @@
-"""What besides free cards decides about a lease: whose MIG instance is whose, and later the golden hours."""
+"""What besides free cards decides about a lease: the golden hours, and whose MIG instance is whose."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .. import names
-from ..adapters.files import read_regular
-from ..errors import UnsafeFileError
+from ..adapters.callers import in_group
+from ..adapters.clock import server_now
+from ..rules.windows import OK, REFUSE, verdict
+from ..settings import Settings, Windows
+from .bindings import read_bindings
 
 if TYPE_CHECKING:
-    from ..rules.leases import Request
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
 
-_BINDINGS = PurePosixPath("/run/gpulab/bindings")
-_LIMIT = 1 << 20
+    from ..rules.leases import Request
 
 
 @dataclass(frozen=True)
@@ -23,23 +26,42 @@ class Policy:
 
     Attributes:
         bindings: account name to the UUID of the MIG instance that is theirs.
+        windows: the golden hours.
+        now: server time, naive.
+        language: of sentences, `en` or `zh`.
+        admin: tells whether an account is an admin's; those are only warned.
     """
 
-    bindings: dict[str, str]
+    bindings: Mapping[str, str] = field(default_factory=dict)
+    windows: Windows = field(default_factory=Windows)
+    now: datetime = field(default_factory=server_now)
+    language: str = "en"
+    admin: Callable[[str], bool] = field(default=lambda user: in_group(user, names.ADMINS_GROUP))
 
-    def judge(self, request: Request) -> tuple[str, str]:  # noqa: ARG002 - the golden hours come in here
-        """Return why a request has to wait whatever is free, and what to tell whoever is served; both may be empty."""
-        return "", ""
+    def judge(self, request: Request, user: str) -> tuple[str, str]:
+        """Hold a request against the golden hours, as if it were served now.
+
+        Returns:
+            Why it has to wait whatever is free, and what to tell whoever is served; each may be empty.
+        """
+        found = verdict(
+            self.windows.table,
+            cards=request.cards,
+            start=self.now,
+            hours=request.hours,
+            strict=self.windows.strict and not self.admin(user),
+        )
+        if found.kind == OK:
+            return "", ""
+        rule = f"{found.rule(self.language)}; `gpulab windows` shows them all"
+        return (rule, "") if found.kind == REFUSE else ("", rule)
 
 
-def load_policy(root: Path = Path("/")) -> Policy:
+def load_policy(root: Path, settings: Settings) -> Policy:
     """Read the rules that hold now.
 
     Args:
         root: the folder that stands for `/`.
+        settings: of the server.
     """
-    try:
-        text = read_regular(Path(names.under(root, _BINDINGS)), limit=_LIMIT).decode(errors="replace")
-    except (FileNotFoundError, UnsafeFileError):
-        text = ""
-    return Policy({words[0]: words[1] for words in map(str.split, text.splitlines()) if len(words) == 2})  # noqa: PLR2004
+    return Policy(read_bindings(root), settings.windows, language=settings.lab.language)
