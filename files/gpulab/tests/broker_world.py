@@ -61,6 +61,7 @@ class Machine:
     on_cards: dict[int, list[Process]] = field(default_factory=dict)
     moved: list = field(default_factory=list)
     complaint: str = ""
+    nodes_complaint: str = ""
     policy: Policy = field(default_factory=lambda: Policy(windows=Windows(())))
     lines: list[str] = field(default_factory=list)
     settings: Allocator = field(default_factory=Allocator)
@@ -80,6 +81,7 @@ class Machine:
             root=self.root,
             look=self.look,
             mover=self,
+            make_nodes=lambda _card, _instance: self.nodes_complaint,
             policy=lambda: self.policy,
             now=lambda: self.clock,
             monotonic=lambda: self.clock,

@@ -360,6 +360,12 @@ def test_a_move_that_fails_leaves_no_lease(machine):
     assert machine.get().last["visible"] == "GPU-0"
 
 
+def test_a_missing_node_is_told_to_the_admin_and_stops_nobody(machine):
+    machine.nodes_complaint = "/dev/nvidia-uvm is not there"
+    assert machine.get().last["verb"] == "lease"
+    assert machine.lines == ["lease 1: /dev/nvidia-uvm is not there"]
+
+
 def test_root_takes_no_lease(machine):
     assert "root takes no lease" in machine.get(machine.client("root", 0)).last["say"]
 

@@ -289,6 +289,9 @@ class Broker:
             for card in lease.cards:
                 device, instance = self._seen().device(card.uuid)
                 nodes += nodes_of(device, instance, self._world.root)
+                problem = self._world.make_nodes(device, instance)
+                if problem:  # some programs can do without it
+                    self._world.log(f"lease {lease.id}: {problem}")
         except KeyError as error:
             return f"{error.args[0]} is not there any more; ask again"
         except GpulabError as error:

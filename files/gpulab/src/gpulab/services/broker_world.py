@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ..adapters.device_nodes import make_missing
 from ..adapters.scopes import Mover
 from ..rules.lease_wire import answer
 from . import lease_view
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..adapters.peers import Peer
-    from ..rules.cards import Cards
+    from ..rules.cards import Card, Cards, MigDevice
     from ..rules.lease_wire import Message
 
 BUSY = 75
@@ -48,6 +49,7 @@ class World:
         root: the folder that stands for `/`.
         look: reads the cards.
         mover: puts processes into scopes.
+        make_nodes: makes the device nodes of a card or instance that are not there yet; returns what failed.
         policy: reads the rules of the house.
         now: seconds since the epoch.
         monotonic: seconds on a clock that never jumps.
@@ -57,6 +59,7 @@ class World:
     root: Path = Path("/")
     look: Callable[[], Cards] = field(default=lease_view.look)
     mover: Mover = field(default_factory=Mover)
+    make_nodes: Callable[[Card, MigDevice | None], str] = field(default=make_missing)
     policy: Callable[[], Policy] = field(default=Policy)
     now: Callable[[], float] = field(default=time.time)
     monotonic: Callable[[], float] = field(default=time.monotonic)
