@@ -20,11 +20,14 @@ STORE = "/var/lib/gpulab/samples/samples.db"
 SETTINGS = "/etc/gpulab/conf.d/reclaim.toml"
 STATE = "/run/gpulab/reclaim"
 
-IDLE, ANSWER, DIGEST = 6, 9, 3
+IDLE, ANSWER = 9, 12
 """Seconds, as in molecule.yml."""
 
-LONG = IDLE + ANSWER + 20
-"""Seconds in which everything has happened that shall happen, on a slow machine too."""
+LONG = IDLE + ANSWER + 9
+"""Seconds in which an idle process would have been asked about and ended, if anything went wrong."""
+
+_PATIENCE = 150.0
+"""Seconds to wait for what must come: on a slow machine looks come late, and a late look begins the time anew."""
 
 RESET = f"""exec >/dev/null 2>&1
 systemctl stop gpulab-reclaim.path gpulab-sampler.service gpulab-reclaim.service
@@ -101,7 +104,7 @@ class Desk:
         """Return the titles of somebody's mails."""
         return [title for title, _ in self.mails().get(user, [])]
 
-    def wait_for(self, found: Callable[[], Any], what: str, seconds: float = LONG) -> Any:
+    def wait_for(self, found: Callable[[], Any], what: str, seconds: float = _PATIENCE) -> Any:
         """Ask until there is something; fail when there is nothing in time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
