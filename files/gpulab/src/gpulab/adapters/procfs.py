@@ -47,8 +47,8 @@ def identify(pid: int, proc_root: Path) -> Identity | None:
         proc_root: where proc is mounted.
 
     Returns:
-        None when it is gone, ended but not yet reaped, or hidden from the caller (mount option hidepid). A program whose
-        first thread has ended shows as a zombie too; it lives as long as it has others.
+        None when it is gone, ended but not yet reaped, or hidden from the caller (mount option hidepid). A program
+        whose first thread has ended shows as a zombie too; it lives as long as it has others.
     """
     try:
         folder = os.open(proc_root / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
