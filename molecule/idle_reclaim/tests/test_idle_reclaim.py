@@ -66,7 +66,7 @@ def test_without_an_answer_the_admin_is_told_once_and_nothing_is_ended(desk: Des
 
 
 def test_gpu_keep_keeps_it_and_only_its_owner_can(desk: Desk, as_member: Person) -> None:
-    desk.configure(mode="enforce", answer_minutes=0.5)
+    desk.configure(mode="enforce", answer_minutes=10)
     pid = desk.work("bob", "--gpu 0 --mem 20G")
     desk.wait_for_mail("bob", ASKED)
     refused = as_member("carol", f"gpu-keep {pid}")
@@ -78,6 +78,7 @@ def test_gpu_keep_keeps_it_and_only_its_owner_can(desk: Desk, as_member: Person)
     assert kept.rc == 0, kept.stderr
     assert kept.stdout.startswith("kept until ")
     assert kept.stdout.endswith(f": PID {pid} (sleep)\n")
+    desk.configure(answer_minutes=0.2)  # so soon it would have been ended
     time.sleep(LONG)
     assert desk.alive(pid)
     assert desk.state(pid) == "kept"
