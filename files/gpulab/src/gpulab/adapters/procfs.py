@@ -84,7 +84,8 @@ def cpu_ticks(pid: int, proc_root: str) -> tuple[int, int] | None:
     finally:
         os.close(descriptor)
     fields = stat[stat.rfind(b")") + 2 :].split(None, 20)
-    if len(fields) < _STAT_FIELDS or fields[0] in _GONE_BYTES:
+    # A zombie with more than one thread is a program whose first thread has ended: it lives on in the others.
+    if len(fields) < _STAT_FIELDS or (fields[0] in _GONE_BYTES and int(fields[17]) <= 1):
         return None
     return int(fields[19]), int(fields[11]) + int(fields[12])
 
