@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from conftest import Person, Play
     from testinfra.host import Host
 
-MOST_TASKS = 60
+MOST_TASKS = 75
 
 
 def site(play: Play, *options: str, **variables: Any) -> str:
