@@ -139,6 +139,7 @@ def test_the_hand_off_it_leaves_the_driver_and_the_admins_own_hold(host: Host, p
     run(play, nvidia_driver_install=False)
     assert host.check_output("apt-mark showhold") == "libcuda1"
     assert host.check_output("dpkg-query --show '*nvidia*' libcuda1") == before
+    host.run_expect([0], "apt-mark unhold libcuda1")
 
 
 def test_nothing_ever_rebooted(host: Host) -> None:
