@@ -18,7 +18,7 @@ import time
 
 PROGRAM = r"""
 import os, signal, sys
-def say(text): print("<" + text + ">", flush=True)
+def say(text): os.write(1, ("<" + text + ">\n").encode())  # a signal may come in the middle of a print
 signal.signal(signal.SIGWINCH, lambda *_: say("size %d %d" % os.get_terminal_size()))
 signal.signal(signal.SIGINT, lambda *_: say("interrupted"))
 signal.signal(signal.SIGCONT, lambda *_: say("continued"))
