@@ -330,7 +330,7 @@ def way_out(host: Host, folder: Path) -> str:
     playbook = folder / "play.yml"
     tasks = [{"ansible.builtin.include_role": {"name": "idle_reclaim", "tasks_from": "absent.yml"}}]
     playbook.write_text(json.dumps([{"hosts": "gpu_servers", "gather_facts": False, "tasks": tasks}]))
-    name = host.backend.hostname.removeprefix("gpulab-idle_reclaim-")
+    name = host.backend.hostname.rpartition("-")[2]
     command = ["ansible-playbook", "-i", os.environ["MOLECULE_INVENTORY_FILE"], "-l", name, str(playbook)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
