@@ -19,8 +19,8 @@ STARTS = "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"
 def run(play: Play, *, fails: bool = False, **variables: object) -> str:
     """Run the role again, see whether it works, and return what it said, in one line."""
     done = play(**variables)
-    assert (done.returncode != 0) is fails, done.stdout + done.stderr
-    return " ".join((done.stdout + done.stderr).split())
+    assert (done.returncode != 0) is fails, done.stdout
+    return done.said
 
 
 @pytest.fixture(autouse=True)

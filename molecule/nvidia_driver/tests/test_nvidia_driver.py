@@ -53,8 +53,8 @@ def work(host: Host, user: str) -> Iterator[int]:
 def run(play: Play, *options: str, fails: bool = False, **variables: object) -> str:
     """Run the role again, see whether it works, and return what it said, in one line."""
     done = play(*options, **variables)
-    assert (done.returncode != 0) is fails, done.stdout + done.stderr
-    return " ".join((done.stdout + done.stderr).split())
+    assert (done.returncode != 0) is fails, done.stdout
+    return done.said
 
 
 def test_the_driver_is_there_without_a_display(host: Host) -> None:

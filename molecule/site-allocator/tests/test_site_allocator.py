@@ -118,7 +118,7 @@ def test_the_tier_is_not_taken_away_under_running_work(host: Host, play: Play) -
     (lease,) = wait_for_leases(host, 1)
     refused = play(group_size=4)
     assert refused.returncode != 0
-    told = refused.stdout + refused.stderr
+    told = refused.said
     assert "RISK  tier allocator goes" in told
     assert "the allocator tier is in use" in told
     assert "bob" in told
