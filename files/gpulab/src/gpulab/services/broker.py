@@ -276,6 +276,7 @@ class Broker:
             command=ticket.command,
             scope=scopes.scope_name(ticket.number),
             hours=ticket.request.hours,
+            asked=ticket.since,
         )
         try:
             self._store.save_lease(lease)
