@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .windows import class_at
@@ -27,6 +28,8 @@ OUTSIDE = ""
 """Stands for the hours that no window covers."""
 
 _P95 = 0.95
+_QUARTER = 900
+"""Seconds; clocks change, and zones differ, by whole quarters of an hour."""
 
 
 def local(at: float) -> datetime:
@@ -239,7 +242,7 @@ class Tally:
         self._period = period
         self._windows = windows
         self._idle = idle_percent
-        self._hours = _Hours(clock)
+        self._hours = _Hours(clock, windows)
         self._clock = clock
         self._members: defaultdict[str, _Member] = defaultdict(_Member)
         self._places: defaultdict[str, _Place] = defaultdict(_Place)
@@ -327,14 +330,14 @@ class Tally:
 
     def _split(self, begin: float, end: float) -> Iterator[tuple[int, str, float]]:
         """Cut a stretch where the hour or the window changes: hour of the week, window, seconds."""
-        for first, last in self._hours.split(begin, end):
-            when = self._clock(first)
-            hour = when.weekday() * 24 + when.hour
-            if not self._windows:
-                yield hour, OUTSIDE, last - first
-                continue
-            for part, until in _minutes(first, last, self._windows, when):
-                yield hour, self._window(part), until - part
+        while begin < end:
+            for first, last, hour, name in self._hours.at(begin):
+                if first <= begin < last:
+                    until = min(last, end)
+                    yield hour, name, until - begin
+                    begin = until
+                    if begin >= end:
+                        break
 
     def _window(self, at: float) -> str:
         window = class_at(self._windows, self._clock(at))
@@ -342,33 +345,29 @@ class Tally:
 
 
 class _Hours:
-    """Cuts time at full hours of the wall clock. Neighbours come one after the other, so the last hour is kept."""
+    """The hours of the wall clock, each cut at the minutes at which windows begin or end."""
 
-    def __init__(self, clock: Callable[[float], datetime]) -> None:
+    def __init__(self, clock: Callable[[float], datetime], windows: Collection[Window]) -> None:
         self._clock = clock
-        self._begin = self._end = 0.0
+        self._windows = windows
+        self._marks = sorted({mark % 60 for window in windows for mark in (window.begin, window.end)} | {0, 60})
+        self._known: dict[float, tuple[tuple[float, float, int, str], ...]] = {}
 
-    def split(self, begin: float, end: float) -> Iterator[tuple[float, float]]:
-        while begin < end:
-            if not self._begin <= begin < self._end:
-                when = self._clock(begin)
-                self._begin = begin
-                self._end = begin + HOUR - when.minute * 60 - when.second - when.microsecond / 1e6
-            until = min(end, self._end)
-            yield begin, until
-            begin = until
+    def at(self, moment: float) -> tuple[tuple[float, float, int, str], ...]:
+        """Return the parts of the hour that a moment is in: begin, end, hour of the week, window."""
+        quarter = moment // _QUARTER
+        found = self._known.get(quarter)
+        if found is None:
+            found = self._known[quarter] = tuple(self._parts(quarter * _QUARTER))
+        return found
 
-
-def _minutes(begin: float, end: float, windows: Collection[Window], when: datetime) -> Iterator[tuple[float, float]]:
-    """Cut a stretch within one hour at the minutes at which windows begin or end."""
-    marks = {mark % 60 for window in windows for mark in (window.begin, window.end)} - {0}
-    hour = begin - when.minute * 60 - when.second - when.microsecond / 1e6
-    for mark in sorted(marks):
-        edge = hour + mark * 60
-        if begin < edge < end:
-            yield begin, edge
-            begin = edge
-    yield begin, end
+    def _parts(self, moment: float) -> Iterator[tuple[float, float, int, str]]:
+        when = self._clock(moment)
+        begin = moment - when.minute * 60 - when.second
+        for first, last in pairwise(self._marks):
+            window = class_at(self._windows, when.replace(minute=first))
+            name = OUTSIDE if window is None else window.name
+            yield begin + first * 60, begin + last * 60, when.weekday() * 24 + when.hour, name
 
 
 def waits_of(seconds: Sequence[float]) -> Waits:
