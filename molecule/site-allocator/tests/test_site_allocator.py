@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Person, Play
+    from conftest import Acceptance, Person, Play
     from testinfra.backend.base import CommandResult
     from testinfra.host import Host
 
@@ -65,6 +65,13 @@ def site(play: Play, *options: str, **variables: Any) -> str:
     done = play(*options, **variables)
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def test_what_was_promised_holds(acceptance: Acceptance) -> None:
+    found = acceptance()
+    assert {name: said for name, said in found.items() if not said.startswith(("holds", "not asked for"))} == {}
+    for name in ("S4 allocator", "S4 cards are closed without a lease", "S7 MIG layout", "S8 idle cards"):
+        assert found[name].startswith("holds"), (name, found[name])
 
 
 def test_no_session_opens_a_card_but_an_admins(host: Host) -> None:

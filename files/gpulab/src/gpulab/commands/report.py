@@ -178,7 +178,7 @@ def _mail(report: Report, settings: Settings, *, members: bool, root: Path) -> N
 def _send(recipient: str, subject: str, text: str, root: Path) -> str:
     """Send one mail; return why it was not sent, else nothing."""
     try:
-        send(recipient, f"[gpulab {socket.gethostname()}] {subject}", text, topic="report", root=root)
+        send(recipient, f"[gpulab {socket.gethostname().split('.')[0]}] {subject}", text, topic="report", root=root)
     except MailError as error:
         return str(error)
     return ""
