@@ -134,7 +134,8 @@ def acceptance(host: Host) -> Acceptance:
         command = [f"{top}/scripts/accept", os.environ["MOLECULE_INVENTORY_FILE"], "--hosts", target]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         lines = [line.split(maxsplit=1) for line in done.stdout.splitlines() if re.match(r" +S\d+  ", line)]
-        assert lines, done.stdout
+        if not lines:
+            pytest.fail(done.stdout)
         return {f"{number} {words[:34].strip()}": words[34:].strip() for number, words in lines}
 
     return run
