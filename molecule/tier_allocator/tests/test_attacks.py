@@ -79,8 +79,8 @@ def test_a_program_without_its_first_thread_keeps_its_lease(host: Host, bob: Typ
     host.run_expect([0], f"cat >/tmp/headless.py <<'END'\n{HEADLESS}END")
     bob("sh -c 'allocate_gpu -- python3 /tmp/headless.py >/dev/null 2>&1 &'")
     for _ in range(100):
-        pid = host.run("pgrep -u bob -f '^python3 .*headless.py'").stdout.strip()
-        if pid and host.run(f"cut -d')' -f2 /proc/{pid}/stat").stdout.strip().startswith("Z"):
+        pids = [lease["pid"] for lease in json.loads(host.check_output("gpulab leases --json"))]
+        if pids and host.run(f"cut -d')' -f2 /proc/{pids[0]}/stat").stdout.strip().startswith("Z"):
             break
         time.sleep(0.1)
     else:
@@ -101,4 +101,4 @@ def test_nobody_joins_the_lease_of_somebody_else(host: Host, bob: Typed, unit: s
     target = scopes[0] if unit == "the lease" else unit
     run = bob(f"sh -c 'busctl call {MANAGER} AttachProcessesToUnit ssau {target} \"\" 1 $$; echo status=$?'")
     assert "status=1" in run.stdout, run.stderr
-    assert "not permitted" in run.stderr or "denied" in run.stderr.lower() or "not owned" in run.stderr, run.stderr
+    assert "Process migration not available on non-delegated units" in run.stderr
