@@ -104,57 +104,46 @@ def test_unattended_upgrades_upgrade_the_rest(host: Host) -> None:
 
 
 def test_nobodys_work_loses_its_driver(host: Host, play: Play) -> None:
+    wanted = ["nvidia-kernel-dkms", "nvidia-smi", "libnvcuvid1"]
     with work(host, "bob") as pid:
-        assert "changed=0" in run(play)
-        wanted = ["nvidia-kernel-dkms", "nvidia-smi", "libnvcuvid1"]
         refused = play(nvidia_driver_packages=wanted)
         said = " ".join(refused.stdout.split())
         assert refused.returncode != 0
         assert f"the cards are in use by bob (sleep, PID {pid}): the driver is not changed; run this again" in said
         assert "changed=0" in said
-        assert version(host, "libnvcuvid1") == ""
         planned = play("--check", nvidia_driver_packages=wanted)
         assert planned.returncode == 0, planned.stdout
         assert f"bob (sleep, PID {pid})" in " ".join((planned.stdout + planned.stderr).split())
+    assert version(host, "libnvcuvid1") == ""
 
 
 def test_a_version_that_is_asked_for_is_what_apt_offers(host: Host, play: Play) -> None:
+    refused = play(nvidia_driver_version="latest")
+    assert refused.returncode != 0
+    assert 'nvidia_driver_version is "latest"; give a whole driver version' in " ".join(refused.stdout.split())
     before = version(host, "nvidia-smi")
-    wanted = before.partition("-")[0]
-    run(play, nvidia_driver_version=wanted, nvidia_driver_hold=False)
+    run(play, nvidia_driver_version=before.partition("-")[0], nvidia_driver_hold=False)
     assert host.check_output("apt-mark showhold") == ""
     assert "Inst nvidia-smi" not in host.check_output("apt-get --simulate upgrade")
-    for bad, message in (
-        ("latest", 'nvidia_driver_version is "latest"; give a whole driver version'),
-        ("1.2.3", "=1.2.3-*"),
-    ):
-        refused = play(nvidia_driver_version=bad)
-        assert refused.returncode != 0
-        assert message in " ".join(refused.stdout.split())
-    run(play)
     assert version(host, "nvidia-smi") == before
-    assert "changed=0" in run(play)
 
 
 def test_the_hand_off_it_leaves_the_driver_and_the_admins_own_hold(host: Host, play: Play) -> None:
+    if host.system_info.release.startswith("12"):
+        pytest.skip("three runs; nothing in them depends on the distribution")
     before = host.check_output("dpkg-query --show '*nvidia*' libcuda1")
     run(play, nvidia_driver_install=False)
     assert host.check_output("apt-mark showhold") == ""
-    assert (
-        host.run("ls /etc/apt/preferences.d/gpulab* /etc/apt/apt.conf.d/*gpulab* /var/lib/gpulab/driver/*").stdout == ""
-    )
-    assert host.check_output("dpkg-query --show '*nvidia*' libcuda1") == before
+    ours = "/etc/apt/preferences.d/gpulab* /etc/apt/apt.conf.d/*gpulab* /var/lib/gpulab/driver/*"
+    assert host.run(f"ls {ours}").stdout == ""
     assert "Inst nvidia-smi" in host.check_output("apt-get --simulate upgrade")
     host.run_expect([0], "apt-mark hold libcuda1")
-    run(play)
+    # With auto, a driver that came from packages is kept, and no more than kept.
+    assert "install | " not in run(play, nvidia_driver_install="auto")
     assert "nvidia-smi" in host.check_output("apt-mark showhold").split()
     run(play, nvidia_driver_install=False)
     assert host.check_output("apt-mark showhold") == "libcuda1"
-    host.run_expect([0], "apt-mark unhold libcuda1")
-    # With auto, a driver that came from packages is kept, and no more than kept.
-    assert "nvidia_driver : install" not in run(play, nvidia_driver_install="auto")
-    assert "nvidia-smi" in host.check_output("apt-mark showhold").split()
-    run(play)
+    assert host.check_output("dpkg-query --show '*nvidia*' libcuda1") == before
 
 
 def test_nothing_ever_rebooted(host: Host) -> None:

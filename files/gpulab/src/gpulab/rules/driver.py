@@ -140,8 +140,6 @@ def _action(found: Found, wish: Wish) -> tuple[str, str]:
         return INSTALL, "nvidia_driver_install is true"
     if found.installed_by_us:
         return INSTALL, "an earlier run installed the driver"
-    if found.container:
-        return LEAVE, "this is a container, whose driver is its host's"
     return _action_for_what_is_there(found)
 
 
@@ -150,6 +148,8 @@ def _action_for_what_is_there(found: Found) -> tuple[str, str]:
         return KEEP, words.kept(found.library)
     if found.loaded or found.library:
         return LEAVE, f"there is a driver that belongs to no package ({found.library or found.loaded})"
+    if found.container:
+        return LEAVE, "this is a container, whose driver is its host's"
     if not found.cards:
         return LEAVE, "there is no NVIDIA card"
     return INSTALL, f"NVIDIA cards: {len(found.cards)}, and no driver"
