@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gpulab.errors import InputError
 from gpulab.rules.guard import drop_in
 from gpulab.rules.guard_check import HYBRID, UNIFIED, DeviceControl
-from gpulab.rules.lab import Lab, parse_lab
-from gpulab.rules.members import parse_members
+from gpulab.rules.lab import parse_lab
 from gpulab.services.guard_plan import plan
 
 PEOPLE = [{"name": "alice", "admin": True}, {"name": "bob"}, {"name": "carol"}]
@@ -22,7 +23,8 @@ def root(tmp_path):
 
 
 def lines(root, tier="allocator", layout=UNIFIED, **variables):
-    lab = Lab(group_size=7, tier=tier, tier_reason="", admin="alice", members=parse_members(PEOPLE))
+    raw = {"lab_admin": "alice", "lab_members": PEOPLE}
+    lab = replace(parse_lab(raw, defined=raw), tier=tier)
     return plan(lab, variables, root=root, control=lambda _proc: DeviceControl(layout))
 
 

@@ -174,7 +174,7 @@ def test_exempt_accounts_must_exist(machine):
 
 def test_the_run_does_not_lock_itself_out(machine):
     (machine.root / "proc/self/cgroup").write_text("0::/user.slice/user-1001.slice/session-7.scope\n")
-    with pytest.raises(InputError, match="logged in as uid 1001.*name the account in gpu_guard_exempt"):
+    with pytest.raises(InputError, match=r"logged in as uid 1001.*name the account in gpu_guard_exempt"):
         guard.apply(Wish(), machine, dry_run=False)
     assert not (machine.root / SLICES).exists()
     assert guard.apply(Wish(exempt=["bob"]), machine, dry_run=False).files
@@ -185,7 +185,7 @@ def test_the_run_does_not_lock_itself_out(machine):
 def test_a_machine_that_cannot_refuse_devices_is_left_alone(machine):
     before = tree(machine.root)
     unable = Machine(**{**vars(machine), "control": lambda _proc: DeviceControl(HYBRID)})
-    with pytest.raises(GpulabError, match="the cards cannot be closed here: .*hybrid.*gpu_guard_enabled: false"):
+    with pytest.raises(GpulabError, match=r"the cards cannot be closed here: .*hybrid.*gpu_guard_enabled: false"):
         guard.apply(Wish(), unable, dry_run=False)
     assert tree(machine.root) == before
 

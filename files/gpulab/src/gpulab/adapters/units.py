@@ -116,9 +116,9 @@ class Units:
     def follow(self, policies: Iterable[Policy]) -> None:
         """Have the kernel follow the configuration of units that run already.
 
-        Reading the units again is not enough: systemd 257 leaves the filters of running units alone, and neither it nor
-        252 takes one away from a slice. Setting the properties does it; the files that this leaves are removed again, so
-        that the configuration alone counts.
+        Reading the units again is not enough: systemd 257 leaves the filters of running units alone, and neither it
+        nor 252 takes one away from a slice. Setting the properties does it; the files that this leaves are removed
+        again, so that the configuration alone counts.
 
         Args:
             policies: as `policies` returns them.
@@ -132,7 +132,7 @@ class Units:
         self.reload()
 
     def forget(self, patterns: Iterable[str]) -> None:
-        """Remove what setting properties of units left, in earlier runs too; the units must be read again then.
+        """Remove what setting properties of units left, also in earlier runs; units must be read again then.
 
         Args:
             patterns: names of units, `*` for any part of a name.

@@ -29,7 +29,7 @@ class Line:
     session_class: str
 
     def __str__(self) -> str:
-        """Return it as it stands in the file. A job whose session cannot be registered runs all the same, without cards."""
+        """Return it as it stands in the file. A job whose session cannot be registered still runs, without cards."""
         return f"session optional pam_systemd.so class={self.session_class} {_MARK}\n"
 
 

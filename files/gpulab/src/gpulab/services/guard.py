@@ -247,7 +247,7 @@ def _require_own_way(exempt: Mapping[int, str], machine: Machine, *, dry_run: bo
 
 
 def _changes(texts: Mapping[str, str], machine: Machine) -> list[FileChange]:
-    """Compare the guard's own files with what they shall be; those to be removed come last, exemptions at the very end."""
+    """Compare the guard's own files with what they shall be; those to be removed come last, exemptions at the end."""
     there = {path: _read(machine.at(path)) or "" for path in _own_files(machine)}
     changes = [
         FileChange(path, there.get(path, ""), text)
