@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from gpulab.adapters.peers import Peer
@@ -11,7 +12,7 @@ from gpulab.rules.cards import Card, Cards, Process
 from gpulab.services.broker import Broker
 from gpulab.services.broker_world import World
 from gpulab.services.lease_policy import Policy
-from gpulab.settings import Allocator
+from gpulab.settings import Allocator, Windows
 
 GIB = 1 << 30
 BOOT_GROUP = "0::/init.scope\n"
@@ -27,6 +28,9 @@ class Living(Peer):
 
     def alive(self) -> bool:
         return Path(self.user_root, "proc", str(self.pid)).exists()  # type: ignore[attr-defined]
+
+
+AFTERNOON = datetime.fromisoformat("2026-12-01 15:00")
 
 
 @dataclass(eq=False)
@@ -62,6 +66,7 @@ class Machine:
     moved: list = field(default_factory=list)
     complaint: str = ""
     bindings: dict[str, str] = field(default_factory=dict)
+    windows: Windows = field(default_factory=lambda: Windows(table=()))
     lines: list[str] = field(default_factory=list)
     settings: Allocator = field(default_factory=Allocator)
 
@@ -80,7 +85,7 @@ class Machine:
             root=self.root,
             look=self.look,
             mover=self,
-            policy=lambda _: Policy(self.bindings),
+            policy=lambda _: Policy(self.bindings, self.windows, now=lambda: AFTERNOON),
             now=lambda: self.clock,
             monotonic=lambda: self.clock,
             log=self.lines.append,

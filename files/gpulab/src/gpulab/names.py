@@ -18,11 +18,9 @@ SETTINGS_DIR = PurePosixPath("/etc/gpulab/conf.d")
 """One file for each section, written by the role that owns it."""
 
 RUN_DIR = PurePosixPath("/run/gpulab")
-"""What does not outlive a boot."""
+"""What ends with a reboot: leases, the line of those who wait, the broker's socket, whose MIG instance is which."""
 
 STATE_DIR = PurePosixPath("/var/lib/gpulab")
-RUN_DIR = PurePosixPath("/run/gpulab")
-"""What ends with a reboot: leases, the line of those who wait, the broker's socket."""
 
 PUBLIC_DIR = PurePosixPath("/home/admin")
 """The folder every member can read: the booking sheet, the hardware ledger, the rules."""
@@ -49,7 +47,6 @@ BROKER_SOCKET = RUN_DIR / "broker.sock"
 SAMPLES_FILE = STATE_DIR / "samples" / "samples.db"
 """What runs on the cards, minute by minute (adapters/sample_store.py); admins may read it."""
 
-RUN_DIR = PurePosixPath("/run/gpulab")
 LEASES_RUN_DIR = RUN_DIR / "leases"
 RECLAIM_RUN_DIR = RUN_DIR / "reclaim"
 """What idle reclaim remembers. It is about processes, so it ends with the boot."""

@@ -194,7 +194,7 @@ class Broker:
                     self._drop(ticket.number)
                     self._refuse(caller.channel, never)
                     continue
-            held, hints[ticket.number] = policy.judge(ticket.request)
+            held, hints[ticket.number] = policy.judge(ticket.request, ticket.user)
             if peers.stopped(ticket.pid, self._world.root / "proc"):
                 held = "it is stopped (Ctrl-Z); `fg` lets it go on"
             line.append(Waiter(ticket.number, ticket.uid, ticket.user, wish, seen.cards.reason or held))
@@ -314,7 +314,7 @@ class Broker:
         if never:
             self._refuse(channel, never)
             return
-        held, hint = policy.judge(message.request)
+        held, hint = policy.judge(message.request, peer.user)
         line = [
             Waiter(ticket.number, ticket.uid, ticket.user, Wish(ticket.request, policy.bindings.get(ticket.user, "")))
             for ticket in self._tickets.values()

@@ -1,20 +1,28 @@
-"""What besides free cards decides about a lease: whose MIG instance is whose, and later the golden hours."""
+"""What besides free cards decides about a lease: whose MIG instance is whose, and the golden hours."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import names
-from ..adapters.files import read_regular
-from ..errors import UnsafeFileError
+from ..adapters.callers import in_group
+from ..adapters.clock import server_now
+from ..errors import GpulabError
+from ..rules.windows import REFUSE, verdict
+from ..settings import Windows, load
+from .bindings import read_bindings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
     from ..rules.leases import Request
 
-_BINDINGS = PurePosixPath("/run/gpulab/bindings")
-_LIMIT = 1 << 20
+
+def _is_admin(user: str) -> bool:
+    return in_group(user, names.ADMINS_GROUP)
 
 
 @dataclass(frozen=True)
@@ -23,13 +31,38 @@ class Policy:
 
     Attributes:
         bindings: account name to the UUID of the MIG instance that is theirs.
+        windows: the golden hours, and whether they are strict.
+        language: of what they say, `en` or `zh`.
+        problem: why the golden hours are not known; then they hold nobody up, and whoever is served is told.
+        is_admin: tells whether an account belongs to an admin, who is only warned.
+        now: server time, naive.
     """
 
     bindings: dict[str, str]
+    windows: Windows = field(default_factory=Windows)
+    language: str = "en"
+    problem: str = ""
+    is_admin: Callable[[str], bool] = _is_admin
+    now: Callable[[], datetime] = server_now
 
-    def judge(self, request: Request) -> tuple[str, str]:  # noqa: ARG002 - the golden hours come in here
-        """Return why a request has to wait whatever is free, and what to tell whoever is served; both may be empty."""
-        return "", ""
+    def judge(self, request: Request, user: str) -> tuple[str, str]:
+        """Return why a request has to wait whatever is free, and what to tell whoever is served; both may be empty.
+
+        Args:
+            request: what is asked for; one that does not say how long it takes breaks no rule about length.
+            user: account name of who asks.
+        """
+        if self.problem:
+            return "", self.problem
+        found = verdict(
+            self.windows.table,
+            cards=request.cards,
+            start=self.now(),
+            hours=request.hours,
+            strict=self.windows.strict and not self.is_admin(user),
+        )
+        rule = found.rule(self.language)
+        return (rule, "") if found.kind == REFUSE else ("", rule)
 
 
 def load_policy(root: Path = Path("/")) -> Policy:
@@ -38,8 +71,9 @@ def load_policy(root: Path = Path("/")) -> Policy:
     Args:
         root: the folder that stands for `/`.
     """
+    bindings = read_bindings(root)
     try:
-        text = read_regular(Path(names.under(root, _BINDINGS)), limit=_LIMIT).decode(errors="replace")
-    except (FileNotFoundError, UnsafeFileError):
-        text = ""
-    return Policy({words[0]: words[1] for words in map(str.split, text.splitlines()) if len(words) == 2})  # noqa: PLR2004
+        settings = load(root)
+    except GpulabError as error:
+        return Policy(bindings, problem=str(error))
+    return Policy(bindings, settings.windows, settings.lab.language)
