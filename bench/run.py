@@ -29,7 +29,7 @@ class Figure:
         what: what was compared.
         ours: measured value of gpulab.
         other: measured value of the alternative.
-        unit: of both, `s` or `tasks`.
+        unit: of both: `s`, `tasks` or `MiB`.
         limit: the largest ratio ours / other that we accept; None when it is only told.
     """
 
@@ -190,10 +190,43 @@ def measure_commands() -> list[Figure]:
     ]
 
 
+def measure_allocator(folder: Path) -> list[Figure]:
+    """What a job pays for its card, against the bare start of Python; what the broker keeps in memory."""
+    say("a card for a command")
+    play(TOP / "bench" / "allocator.yml", inventory(folder, 10))
+    script = (
+        "import subprocess, time\n"
+        "def best(command, rounds, before=()):\n"
+        "    times = []\n"
+        "    for _ in range(rounds):\n"
+        "        before and subprocess.run(before, check=True)\n"
+        "        began = time.perf_counter()\n"
+        "        subprocess.run(member + command, check=True, stdout=subprocess.DEVNULL)\n"
+        "        times.append(time.perf_counter() - began)\n"
+        "    return min(times)\n"
+        "member = ['setpriv', '--reuid=member0001', '--regid=member0001', '--init-groups', '--']\n"
+        "bare = best(['python3', '-c', 'pass'], 60)\n"
+        "lease = ['allocate_gpu', '--', 'true']\n"
+        "cold = best(lease, 5, ['systemctl', 'stop', 'gpulab-broker.service'])\n"
+        "warm = best(lease, 60)\n"
+        "show = ['systemctl', 'show', '--property=MainPID', '--value', 'gpulab-broker.service']\n"
+        "pid = subprocess.run(show, check=True, capture_output=True, text=True).stdout.strip()\n"
+        "status = open(f'/proc/{pid}/status').read()\n"
+        "print(bare, warm, cold, status.split('VmRSS:')[1].split()[0])\n"
+    )
+    done = podman("exec", "--interactive", MACHINE, "python3", "-", input=script)
+    bare, warm, cold, resident = (float(part) for part in done.stdout.split())
+    return [
+        Figure("allocate_gpu -- true / python3 -c pass", warm, bare, "s", 3.0),
+        Figure("the same when the broker has to start first", cold, bare, "s", None),
+        Figure("memory of the broker / allowed", resident / 1024, 30, "MiB", 1.0),
+    ]
+
+
 def main(argv: list[str]) -> int:
     """Measure, print, write; 1 when a limit is not kept."""
     with tempfile.TemporaryDirectory() as folder:
-        figures = measure_site(Path(folder)) + measure_commands()
+        figures = measure_site(Path(folder)) + measure_commands() + measure_allocator(Path(folder))
     for machine in (MACHINE, FLOOR_MACHINE):
         podman("rm", "--force", "--time", "0", machine)
     width = max(len(figure.what) for figure in figures)

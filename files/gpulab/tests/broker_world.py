@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from gpulab.adapters.peers import Peer
@@ -28,9 +27,6 @@ class Living(Peer):
 
     def alive(self) -> bool:
         return Path(self.user_root, "proc", str(self.pid)).exists()  # type: ignore[attr-defined]
-
-
-AFTERNOON = datetime.fromisoformat("2026-12-01 15:00")
 
 
 @dataclass(eq=False)
@@ -65,8 +61,8 @@ class Machine:
     on_cards: dict[int, list[Process]] = field(default_factory=dict)
     moved: list = field(default_factory=list)
     complaint: str = ""
-    bindings: dict[str, str] = field(default_factory=dict)
-    windows: Windows = field(default_factory=lambda: Windows(table=()))
+    nodes_complaint: str = ""
+    policy: Policy = field(default_factory=lambda: Policy(windows=Windows(())))
     lines: list[str] = field(default_factory=list)
     settings: Allocator = field(default_factory=Allocator)
 
@@ -85,7 +81,8 @@ class Machine:
             root=self.root,
             look=self.look,
             mover=self,
-            policy=lambda _: Policy(self.bindings, self.windows, now=lambda: AFTERNOON),
+            make_nodes=lambda _card, _instance: self.nodes_complaint,
+            policy=lambda: self.policy,
             now=lambda: self.clock,
             monotonic=lambda: self.clock,
             log=self.lines.append,

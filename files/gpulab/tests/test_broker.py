@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from broker_world import Machine
+from gpulab.rules.windows import DEFAULT_TABLE, parse_windows
+from gpulab.services.lease_policy import Policy
 from gpulab.services.leases import LeaseStore, live_leases
-from gpulab.settings import Allocator
+from gpulab.settings import Allocator, Windows
 
 
 @pytest.fixture
@@ -162,7 +166,7 @@ def test_a_stopped_process_keeps_its_place_and_gets_no_card(machine):
 
 
 def test_a_bound_member_gets_the_own_device_and_others_do_not(machine):
-    machine.bindings = {"carol": "GPU-0"}
+    machine.policy = Policy({"carol": "GPU-0"}, Windows(()))
     assert machine.get().last["visible"] == "GPU-1"
     assert machine.get(machine.client("carol", 1002)).last["visible"] == "GPU-0"
 
@@ -183,6 +187,39 @@ def test_a_dry_run_says_which_card_and_why_and_takes_nothing(machine):
     for _ in range(4):
         machine.get()
     assert machine.get(verb="plan").last["status"] == "75"
+
+
+# The usual table: in the afternoon one card, four hours at most.
+
+
+@pytest.mark.parametrize("admin", [False, True])
+def test_the_golden_hours_hold_back_what_breaks_them_until_they_are_over(machine, admin):
+    table = parse_windows(DEFAULT_TABLE)
+    afternoon, evening = datetime(2026, 12, 1, 15), datetime(2026, 12, 1, 19)  # noqa: DTZ001 - server time is naive
+    strict = Policy(windows=Windows(table, "refuse"), now=afternoon, admin=lambda _: admin)
+    machine.policy = strict
+    now = machine.get(cards=2)
+    if admin:
+        assert now.last["verb"] == "lease"
+        assert "gpulab windows" in now.last["hint"]
+        return
+    waits, small = machine.get(cards=2, wait=1), machine.get()
+    assert small.last["verb"] == "lease", "who keeps the rule is not held up"
+    assert now.last["status"] == "75"
+    assert "gpulab windows" in now.last["say"]
+    assert "gpulab windows" in waits.last["why"]
+    machine.policy = replace(strict, now=evening)
+    machine.clock += 10
+    machine.broker.serve()
+    assert waits.last["verb"] == "lease"
+
+
+def test_the_golden_hours_warn_where_they_do_not_refuse(machine):
+    afternoon = datetime(2026, 12, 1, 15)  # noqa: DTZ001 - server time is naive
+    machine.policy = Policy(windows=Windows(parse_windows(DEFAULT_TABLE)), now=afternoon, admin=lambda _: False)
+    client = machine.get(hours=40)
+    assert client.last["verb"] == "lease"
+    assert "gpulab windows" in client.last["hint"]
 
 
 # Restarts
@@ -321,6 +358,12 @@ def test_a_move_that_fails_leaves_no_lease(machine):
     assert machine.files("leases") == []
     machine.complaint = ""
     assert machine.get().last["visible"] == "GPU-0"
+
+
+def test_a_missing_node_is_told_to_the_admin_and_stops_nobody(machine):
+    machine.nodes_complaint = "/dev/nvidia-uvm is not there"
+    assert machine.get().last["verb"] == "lease"
+    assert machine.lines == ["lease 1: /dev/nvidia-uvm is not there"]
 
 
 def test_root_takes_no_lease(machine):

@@ -144,7 +144,9 @@ def test_exempt_hours(text, inside, outside):
     assert not any(span.holds(datetime.fromisoformat(moment)) for moment in outside)
 
 
-@pytest.mark.parametrize("text", ["", "night", "22-08", "25:00-26:00", "08:60-09:00", "10:00-10:00", "24:00-08:00", "xyz 1:00-2:00"])
+@pytest.mark.parametrize(
+    "text", ["", "night", "22-08", "25:00-26:00", "08:60-09:00", "10:00-10:00", "24:00-08:00", "xyz 1:00-2:00"]
+)
 def test_hours_that_are_not_understood_are_refused(text):
     with pytest.raises(InputError, match="not understood"):
         parse_span(text)

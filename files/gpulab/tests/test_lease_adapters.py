@@ -10,13 +10,12 @@ from dataclasses import replace
 import pytest
 from gpulab.adapters import scopes
 from gpulab.adapters.apart import run_apart
-from gpulab.adapters.device_nodes import nodes_of
+from gpulab.adapters.device_nodes import make_missing, nodes_of
 from gpulab.adapters.scopes import Move, Mover
 from gpulab.errors import GpulabError
 from gpulab.rules.cards import Card, Cards, MigDevice, Process
 from gpulab.rules.leases import GIB, Lease, LeasedCard, Request
 from gpulab.services import lease_view
-from gpulab.services.lease_policy import load_policy
 
 
 def write(root, name, text):
@@ -132,6 +131,40 @@ def test_nodes_that_the_driver_does_not_tell_are_an_error(tmp_path):
         nodes_of(Card(0), root=tmp_path)
 
 
+def test_nodes_that_nobody_has_needed_yet_are_made_before_the_door_is_shut(tmp_path):
+    write(tmp_path, "proc/driver/nvidia-caps/mig-minors", "gpu3/gi2/access 426\ngpu3/gi2/ci0/access 427\n")
+    write(tmp_path, "dev/nvidia3", "")
+    ran = []
+
+    def run(command, **_options):
+        ran.append(command)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    assert make_missing(Card(0, minor=3), INSTANCE, tmp_path, run) == ""
+    assert ran == [
+        ["nvidia-modprobe", "-u", "-c", "0"],
+        ["nvidia-modprobe", "-f", "/proc/driver/nvidia/capabilities/gpu3/mig/gi2/access"],
+        ["nvidia-modprobe", "-f", "/proc/driver/nvidia/capabilities/gpu3/mig/gi2/ci0/access"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (FileNotFoundError(2, "No such file or directory"), "cannot make it (No such file or directory)"),
+        (subprocess.TimeoutExpired("nvidia-modprobe", 20), "did not answer in time"),
+        (subprocess.CompletedProcess([], 1, "", "no module\n"), "cannot make it (no module)"),
+    ],
+)
+def test_nodes_that_cannot_be_made_are_told(tmp_path, outcome, words):
+    def run(_command, **_options):
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    assert words in make_missing(Card(0, minor=3), None, tmp_path, run)
+
+
 # A child that may hang
 
 
@@ -237,9 +270,3 @@ def test_the_answer_for_gpu_status_has_one_type_a_key():
     assert document["leases"][0]["seconds"] == 10.0
     assert document["leases"][0]["devices"][0]["memory_used"] == 0
     assert "80 of 80 GiB free, nobody has it" in lease_view.praise(seen.places[0], (), Request())
-
-
-def test_bindings_are_read_without_following_links(tmp_path):
-    assert load_policy(tmp_path).bindings == {}
-    write(tmp_path, "run/gpulab/bindings", "bob MIG-a\nodd line here\n")
-    assert load_policy(tmp_path).bindings == {"bob": "MIG-a"}

@@ -7,19 +7,17 @@ from datetime import datetime
 import pytest
 from gpulab.rules.leases import Request
 from gpulab.services.lease_policy import Policy, load_policy
-from gpulab.settings import Windows
+from gpulab.settings import Lab, Settings, Windows
 
 AFTERNOON = datetime.fromisoformat("2026-12-01 15:00")
 RULE = (
     "window afternoon (14:00-18:00: short jobs, debugging, preprocessing) allows at most 1 card a job, not 2; it fits "
-    "from 18:00 on"
+    "from 18:00 on; `gpulab windows` shows them all"
 )
 
 
-def judge(request, user="bob", on_break="warn", **more):
-    policy = Policy(
-        {}, Windows(on_break=on_break), is_admin=lambda name: name == "alice", now=lambda: AFTERNOON, **more
-    )
+def judge(request, user="bob", on_break="warn"):
+    policy = Policy(windows=Windows(on_break=on_break), admin=lambda name: name == "alice", now=AFTERNOON)
     return policy.judge(request, user)
 
 
@@ -35,18 +33,6 @@ def test_who_does_not_say_how_long_breaks_no_rule_about_length(hours, held):
     assert bool(judge(Request(hours=hours), on_break="refuse")[0]) == held
 
 
-def test_golden_hours_that_cannot_be_read_hold_nobody_up_and_are_told(tmp_path):
-    folder = tmp_path / "etc/gpulab"
-    folder.mkdir(parents=True)
-    (folder / "gpulab.toml").write_text('[windows]\non_break = "kill"\n')
-    held, hint = load_policy(tmp_path).judge(Request(cards=2), "bob")
-    assert held == ""
-    assert "on_break is 'kill'; expected warn or refuse" in hint
-
-
 def test_the_table_and_the_language_are_those_of_the_settings(tmp_path):
-    folder = tmp_path / "etc/gpulab"
-    folder.mkdir(parents=True)
-    (folder / "gpulab.toml").write_text('[lab]\nlanguage = "zh"\n[windows]\ntable = []\n')
-    found = load_policy(tmp_path)
-    assert (found.language, found.windows.table, found.problem) == ("zh", (), "")
+    found = load_policy(tmp_path, Settings(lab=Lab(language="zh"), windows=Windows(table=())))
+    assert (found.language, found.windows.table, found.bindings) == ("zh", (), {})

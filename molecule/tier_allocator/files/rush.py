@@ -46,7 +46,7 @@ def start(name: str, at: float, seconds: float) -> tuple[int, int]:
         command = ["allocate_gpu", "--wait", "--", "/usr/bin/python3", "-c", COMMAND.format(seconds=seconds)]
         os.execv("/usr/local/bin/allocate_gpu", command)  # noqa: S606 - as a shell does
     os.close(writer)
-    os.set_blocking(reader, False)  # noqa: FBT003 - takes no keyword
+    os.set_blocking(reader, False)
     return pid, reader
 
 

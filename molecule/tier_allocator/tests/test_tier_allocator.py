@@ -258,6 +258,11 @@ def test_a_small_request_does_not_overtake_a_large_one(host: Host, as_member: Pe
     eventually(lambda: [len(each["cards"]) for each in leases(host)] == [4], "carol has all four")
 
 
+def test_shared_memory_of_jobs_outlives_the_login(host: Host) -> None:
+    logind = "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager"
+    assert host.check_output(f"busctl get-property {logind} RemoveIPC") == "b false"
+
+
 # Fifty at once
 
 
@@ -271,7 +276,7 @@ def crowd(host: Host) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("crowd")
-@pytest.mark.parametrize(("seed", "kills"), [("quiet", 0), ("rough", 12), ("rougher", 25)])
+@pytest.mark.parametrize(("seed", "kills"), [("quiet", 0), ("rough", 20)])
 def test_fifty_members_ask_in_the_same_second(host: Host, seed: str, kills: int) -> None:
     script = put(host, "rush.py")
     ran = host.run(f"python3 {script} {seed} {kills}")

@@ -47,7 +47,6 @@ BROKER_SOCKET = RUN_DIR / "broker.sock"
 SAMPLES_FILE = STATE_DIR / "samples" / "samples.db"
 """What runs on the cards, minute by minute (adapters/sample_store.py); admins may read it."""
 
-LEASES_RUN_DIR = RUN_DIR / "leases"
 RECLAIM_RUN_DIR = RUN_DIR / "reclaim"
 """What idle reclaim remembers. It is about processes, so it ends with the boot."""
 

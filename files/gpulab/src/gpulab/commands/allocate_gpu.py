@@ -2,14 +2,15 @@
 
 This process asks the broker for a card, is moved by it into a cgroup that may open exactly that card, and then becomes
 the command: same PID, terminal, standard input, signals and exit status. It starts with every job, so it imports next
-to nothing (see bench/README.md); what it sends is checked by the broker (rules/lease_wire.py).
+to nothing: the modules `signal` and `socket` alone take as long as Python itself, and all that is used of them here is
+in the modules of C beneath them (see bench/README.md). What it sends is checked by the broker (rules/lease_wire.py).
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # typeshed has none
+import _socket
 import os
-import signal
-import socket
 import sys
 import time
 
@@ -43,6 +44,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FLAGS = {"--share": "share", "--dry-run": "plan"}
 _VALUES = {"--gpus": "cards", "--mem": "mem", "--hours": "hours"}
 _LONGEST_PAUSE = 2.0  # seconds between two attempts to reach the broker again
+_TRIES = 20  # such attempts without an answer in between
 _GIVE_UP = 30.0  # seconds without any broker
 
 
@@ -100,14 +102,14 @@ def seconds(text: str) -> float | None:
     return float(number) * _UNITS[unit]
 
 
-def connect(path: str, deadline: float) -> socket.socket:
+def connect(path: str, deadline: float) -> _socket.socket:
     """Reach the broker; systemd holds its socket open while it restarts.
 
     Raises:
         Stop: there is none.
     """
     while True:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         try:
             connection.connect(path)
         except OSError as error:
@@ -144,8 +146,8 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
     if sum(map(len, values.values())) > _LONGEST:
         raise Stop("the options are too long; `allocate_gpu --help` shows how they look", FAILED)
     connection = connect(path, began)
-    pause = 0.05
-    while True:
+    pause, tries = 0.05, 0
+    while tries < _TRIES:
         try:
             lines = [verb, *(f"{key}={value}".replace("\n", " ") for key, value in values.items())]
             connection.send(os.fsencode("\n".join(lines)))
@@ -154,17 +156,20 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
                     raise Stop(answer["say"], int(answer["status"]))
                 if answer["verb"] != "wait":
                     return answer
+                pause, tries = 0.05, 0
                 tell(f"waiting, number {answer['position']} of {answer['of']} in line: {answer['why']}")
         except (ConnectionError, BrokenPipeError):  # the broker went away in the middle of the request
             pass
         connection.close()
         values["again"] = "1"
         time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause, tries = min(2 * pause, _LONGEST_PAUSE), tries + 1
         connection = connect(path, time.monotonic() + _GIVE_UP)
+    connection.close()
+    raise Stop("the broker ends before it answers; the admin can look at `journalctl -u gpulab-broker`", FAILED)
 
 
-def receive(connection: socket.socket, began: float, patience: float | None) -> dict[str, str] | None:
+def receive(connection: _socket.socket, began: float, patience: float | None) -> dict[str, str] | None:
     """Wait for a message.
 
     Returns:
@@ -211,8 +216,8 @@ def become(command: list[str], environ: dict[str, str]) -> None:
         Stop: it cannot be run.
     """
     # Python ignores these two for itself; the command is to have them as usual.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
     try:
         os.execvpe(command[0], command, environ)  # noqa: S606 - becoming the command is the point
     except FileNotFoundError:
@@ -252,7 +257,7 @@ def main(argv: list[str], path: str = SOCKET) -> int:
 
 def run() -> None:
     """Entry point of the installed command."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         # Ctrl-C ends us at once, as it would the command; closing the connection leaves the line.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     sys.exit(main(sys.argv[1:]))

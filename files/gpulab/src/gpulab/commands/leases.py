@@ -8,6 +8,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ..errors import NotPermittedError
 from ..rules.lease_words import duration
 from ..services.leases import live_leases
 
@@ -16,11 +17,18 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str]) -> int:
-    """List the leases whose commands run."""
+    """List the leases whose commands run.
+
+    Raises:
+        NotPermittedError: the caller is not root.
+    """
     parser = argparse.ArgumentParser(prog="gpulab leases", description=__doc__)
     parser.add_argument("--json", action="store_true", help="as JSON")
     arguments = parser.parse_args(argv)
-    leases = live_leases()
+    try:
+        leases = live_leases()
+    except PermissionError:
+        raise NotPermittedError("only root may read the files of the leases; use gpu-status") from None
     if arguments.json:
         print(json.dumps([asdict(lease) for lease in leases], indent=2))
         return 0

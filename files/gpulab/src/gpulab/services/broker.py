@@ -180,7 +180,7 @@ class Broker:
 
     def _serve_line(self) -> None:
         seen = self._seen()
-        policy = self._world.policy(self._world.root)
+        policy = self._world.policy()
         reserved = set(policy.bindings.values())
         hints: dict[int, str] = {}
         line = []
@@ -289,6 +289,9 @@ class Broker:
             for card in lease.cards:
                 device, instance = self._seen().device(card.uuid)
                 nodes += nodes_of(device, instance, self._world.root)
+                problem = self._world.make_nodes(device, instance)
+                if problem:  # some programs can do without it
+                    self._world.log(f"lease {lease.id}: {problem}")
         except KeyError as error:
             return f"{error.args[0]} is not there any more; ask again"
         except GpulabError as error:
@@ -307,7 +310,7 @@ class Broker:
     def _plan(self, channel: Channel, message: wire.Message) -> None:
         seen = self._seen()
         peer = channel.peer
-        policy = self._world.policy(self._world.root)
+        policy = self._world.policy()
         reserved = set(policy.bindings.values())
         wish = Wish(message.request, policy.bindings.get(peer.user, ""))
         never = seen.cards.reason or refusal(message.request, seen.places, self._limits, wish, reserved)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..adapters.peers import Peer
     from .broker import Broker
+    from .broker_world import Unable
 
 PER_ACCOUNT = 64
 """Connections of one account: enough to queue a night of jobs, too few to keep others out."""
@@ -98,7 +99,7 @@ class Server:
     """
 
     listener: socket.socket
-    broker: Broker
+    broker: Broker | Unable
     monotonic: Callable[[], float]
     idle: float
     replaced: Callable[[], bool] = field(default=lambda: False)

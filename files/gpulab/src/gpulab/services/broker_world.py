@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ..adapters.device_nodes import make_missing
 from ..adapters.scopes import Mover
+from ..rules.lease_wire import answer
 from . import lease_view
-from .lease_policy import Policy, load_policy
+from .lease_policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..adapters.peers import Peer
-    from ..rules.cards import Cards
+    from ..rules.cards import Card, Cards, MigDevice
     from ..rules.lease_wire import Message
 
 BUSY = 75
@@ -47,6 +49,7 @@ class World:
         root: the folder that stands for `/`.
         look: reads the cards.
         mover: puts processes into scopes.
+        make_nodes: makes the device nodes of a card or instance that are not there yet; returns what failed.
         policy: reads the rules of the house.
         now: seconds since the epoch.
         monotonic: seconds on a clock that never jumps.
@@ -56,7 +59,8 @@ class World:
     root: Path = Path("/")
     look: Callable[[], Cards] = field(default=lease_view.look)
     mover: Mover = field(default_factory=Mover)
-    policy: Callable[[Path], Policy] = field(default=load_policy)
+    make_nodes: Callable[[Card, MigDevice | None], str] = field(default=make_missing)
+    policy: Callable[[], Policy] = field(default=Policy)
     now: Callable[[], float] = field(default=time.time)
     monotonic: Callable[[], float] = field(default=time.monotonic)
     log: Callable[[str], None] = field(default=print)
@@ -70,3 +74,33 @@ class Caller:
     message: Message
     fresh: bool = True
     told: tuple[int, str] = (0, "")
+
+
+class Unable:
+    """Stands in for a broker that cannot work, and tells everybody why.
+
+    Args:
+        why: one line.
+    """
+
+    waiting = False
+
+    def __init__(self, why: str) -> None:
+        """Remember why."""
+        self._why = why
+
+    def ask(self, channel: Channel, _data: bytes) -> None:
+        """Refuse."""
+        channel.send(answer("refused", status=FAILED, say=self._why))
+        channel.close()
+
+    def hang_up(self, _channel: Channel) -> None:
+        """Nothing is known of anybody."""
+
+    @staticmethod
+    def due() -> bool:
+        """There is never anything to do."""
+        return False
+
+    def serve(self) -> None:
+        """Everybody has been answered."""

@@ -23,7 +23,7 @@ def holds(root: Path, proc_root: Path = Path("/proc")) -> tuple[Hold, ...]:
         root: the folder that stands for `/`.
         proc_root: where proc is mounted.
     """
-    if not os.path.isdir(names.under(root, names.LEASES_RUN_DIR)):
+    if not os.path.isdir(names.under(root, names.LEASES_DIR)):
         return ()  # nothing is imported for it either
     leases = importlib.import_module(".leases", __package__)
     found = []

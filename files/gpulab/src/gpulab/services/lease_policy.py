@@ -1,28 +1,23 @@
-"""What besides free cards decides about a lease: whose MIG instance is whose, and the golden hours."""
+"""What besides free cards decides about a lease: the golden hours, and whose MIG instance is whose."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import names
 from ..adapters.callers import in_group
 from ..adapters.clock import server_now
-from ..errors import GpulabError
-from ..rules.windows import REFUSE, verdict
-from ..settings import Windows, load
+from ..rules.windows import OK, REFUSE, verdict
+from ..settings import Settings, Windows
 from .bindings import read_bindings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
+    from pathlib import Path
 
     from ..rules.leases import Request
-
-
-def _is_admin(user: str) -> bool:
-    return in_group(user, names.ADMINS_GROUP)
 
 
 @dataclass(frozen=True)
@@ -31,49 +26,42 @@ class Policy:
 
     Attributes:
         bindings: account name to the UUID of the MIG instance that is theirs.
-        windows: the golden hours, and whether they are strict.
-        language: of what they say, `en` or `zh`.
-        problem: why the golden hours are not known; then they hold nobody up, and whoever is served is told.
-        is_admin: tells whether an account belongs to an admin, who is only warned.
+        windows: the golden hours.
         now: server time, naive.
+        language: of sentences, `en` or `zh`.
+        admin: tells whether an account is an admin's; those are only warned.
     """
 
-    bindings: dict[str, str]
+    bindings: Mapping[str, str] = field(default_factory=dict)
     windows: Windows = field(default_factory=Windows)
+    now: datetime = field(default_factory=server_now)
     language: str = "en"
-    problem: str = ""
-    is_admin: Callable[[str], bool] = _is_admin
-    now: Callable[[], datetime] = server_now
+    admin: Callable[[str], bool] = field(default=lambda user: in_group(user, names.ADMINS_GROUP))
 
     def judge(self, request: Request, user: str) -> tuple[str, str]:
-        """Return why a request has to wait whatever is free, and what to tell whoever is served; both may be empty.
+        """Hold a request against the golden hours, as if it were served now.
 
-        Args:
-            request: what is asked for; one that does not say how long it takes breaks no rule about length.
-            user: account name of who asks.
+        Returns:
+            Why it has to wait whatever is free, and what to tell whoever is served; each may be empty.
         """
-        if self.problem:
-            return "", self.problem
         found = verdict(
             self.windows.table,
             cards=request.cards,
-            start=self.now(),
+            start=self.now,
             hours=request.hours,
-            strict=self.windows.strict and not self.is_admin(user),
+            strict=self.windows.strict and not self.admin(user),
         )
-        rule = found.rule(self.language)
+        if found.kind == OK:
+            return "", ""
+        rule = f"{found.rule(self.language)}; `gpulab windows` shows them all"
         return (rule, "") if found.kind == REFUSE else ("", rule)
 
 
-def load_policy(root: Path = Path("/")) -> Policy:
+def load_policy(root: Path, settings: Settings) -> Policy:
     """Read the rules that hold now.
 
     Args:
         root: the folder that stands for `/`.
+        settings: of the server.
     """
-    bindings = read_bindings(root)
-    try:
-        settings = load(root)
-    except GpulabError as error:
-        return Policy(bindings, problem=str(error))
-    return Policy(bindings, settings.windows, settings.lab.language)
+    return Policy(read_bindings(root), settings.windows, language=settings.lab.language)

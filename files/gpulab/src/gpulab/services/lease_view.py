@@ -23,8 +23,15 @@ _PATIENCE = 20.0
 """Seconds that NVML may take: without the persistence daemon it first wakes every card."""
 
 
-def look(read: Callable[[], Cards] = nvml.read_cards, patience: float = _PATIENCE) -> Cards:
+_READ = partial(nvml.read_cards, nvlinks=False)
+
+
+def look(read: Callable[[], Cards] = _READ, patience: float = _PATIENCE) -> Cards:
     """Read the cards in a process of its own, which can hang or crash as it likes.
+
+    Args:
+        read: reads them.
+        patience: seconds it may take.
 
     Returns:
         The cards; none, and the reason, when they cannot be read.

@@ -54,6 +54,9 @@ def live_leases(root: Path = Path("/")) -> tuple[Lease, ...]:
 
     Args:
         root: the folder that stands for `/`.
+
+    Raises:
+        PermissionError: only root may know.
     """
     return tuple(lease for lease in LeaseStore(root).leases() if alive(lease, root))
 
@@ -142,8 +145,11 @@ class LeaseStore:
             os.unlink(self._queue / f"{number}.json")
 
     def _files(self, folder: Path) -> list[Path]:
-        files = (path for path in folder.glob("*.json") if path.stem.isdecimal())
-        return sorted(files, key=lambda path: int(path.stem))
+        try:
+            found = [Path(folder, name) for name in os.listdir(folder) if name.endswith(".json")]
+        except FileNotFoundError:
+            return []
+        return sorted((path for path in found if path.stem.isdecimal()), key=lambda path: int(path.stem))
 
     def _read(self, folder: Path, parse: Callable[[dict[str, Any]], Any]) -> Iterator[Any]:
         for path in self._files(folder):
