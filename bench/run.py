@@ -223,17 +223,33 @@ def measure_allocator(folder: Path) -> list[Figure]:
     ]
 
 
+def measure_sampler(folder: Path) -> list[Figure]:
+    """One look of the sampler against one call of Debian's nvidia-smi: 8 cards, 100 processes, processor time."""
+    say("a look of the sampler and a call of nvidia-smi, 8 cards, 100 processes")
+    fetched = subprocess.run([TOP / "simulator" / "honesty" / "fetch-nvidia-smi", folder], check=False)
+    if fetched.returncode:
+        sys.exit("bench: nvidia-smi could not be fetched; see above")
+    podman("cp", str(folder / "nvidia-smi"), f"{MACHINE}:/usr/local/bin/nvidia-smi")
+    podman("exec", MACHINE, "gpusim", "init", "--cards", "a100-sxm4-80gb:8")
+    script = (TOP / "bench" / "look.py").read_text()
+    python = "/opt/gpulab/current/bin/python"
+    done = podman("exec", "--interactive", MACHINE, python, "-", "100", input=script)
+    look, call = (float(part) for part in done.stdout.split())
+    return [Figure("a look of the sampler / nvidia-smi --query-compute-apps", look / 1000, call / 1000, "s", 1.5)]
+
+
 def main(argv: list[str]) -> int:
     """Measure, print, write; 1 when a limit is not kept."""
     with tempfile.TemporaryDirectory() as folder:
-        figures = measure_site(Path(folder)) + measure_commands() + measure_allocator(Path(folder))
+        place = Path(folder)
+        figures = measure_site(place) + measure_commands() + measure_allocator(place) + measure_sampler(place)
     for machine in (MACHINE, FLOOR_MACHINE):
         podman("rm", "--force", "--time", "0", machine)
     width = max(len(figure.what) for figure in figures)
     print(f"{'':{width}}  {'ours':>10}  {'other':>10}  {'ratio':>7}  limit")
     for figure in figures:
         limit = "" if figure.limit is None else f"{figure.limit:.1f} {'kept' if figure.holds else 'BROKEN'}"
-        values = f"{figure.ours:>8.2f} {figure.unit[:1]}  {figure.other:>8.2f} {figure.unit[:1]}"
+        values = f"{figure.ours:>8.3f} {figure.unit[:1]}  {figure.other:>8.3f} {figure.unit[:1]}"
         print(f"{figure.what:{width}}  {values}  {figure.ratio:>7.2f}  {limit}")
     result = [{**asdict(figure), "ratio": figure.ratio} for figure in figures]
     Path(argv[0]).write_text(json.dumps(result, indent=2))

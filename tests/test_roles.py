@@ -91,7 +91,8 @@ def test_what_a_role_takes_from_another_falls_back_to_the_others_own_default() -
 
 def test_the_package_and_the_roles_have_the_same_defaults() -> None:
     known = all_defaults()
-    for section, role in (("allocator", "tier_allocator"), ("booking", "tier_table"), ("checks", "checkers")):
+    owners = {"allocator": "tier_allocator", "booking": "tier_table", "checks": "checkers", "reclaim": "idle_reclaim"}
+    for section, role in owners.items():
         for item in fields(getattr(Settings(), section)):
             value = getattr(getattr(Settings(), section), item.name)
             ours = list(value) if isinstance(value, tuple) else value

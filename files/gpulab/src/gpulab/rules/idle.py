@@ -27,8 +27,8 @@ UNKNOWN = "unknown"
 MEMORY = "memory"
 LEASE = "lease"
 
-_LATE = 1.5
-"""A look that comes after so many times the usual time says nothing about what was before it."""
+_LATE = 1.9
+"""A look that comes after so many times the usual time says nothing about what was before it: one was missed."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import names
 from ..adapters.procfs import identify
+from ..errors import GpulabError
 from ..rules.samples import Hold, Runner
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def holds(root: Path, proc_root: Path = Path("/proc")) -> tuple[Hold, ...]:
-    """Return the cards that living leases hold; none where no tier makes leases.
+    """Return the cards that living leases hold; none where no tier makes leases, or when they cannot be read.
+
+    A lease that is not seen is judged by nobody: that is the safe side. The broker tells of broken leases.
 
     Args:
         root: the folder that stands for `/`.
@@ -26,8 +29,12 @@ def holds(root: Path, proc_root: Path = Path("/proc")) -> tuple[Hold, ...]:
     if not os.path.isdir(names.under(root, names.LEASES_DIR)):
         return ()  # nothing is imported for it either
     leases = importlib.import_module(".leases", __package__)
+    try:
+        living = leases.live_leases(root)
+    except (OSError, GpulabError):
+        return ()
     found = []
-    for lease in leases.live_leases(root):
+    for lease in living:
         who = identify(lease.pid, proc_root)
         command = who.command if who else ""
         holder = Runner(lease.pid, lease.start_ticks, lease.uid, lease.user, command, lease.id)

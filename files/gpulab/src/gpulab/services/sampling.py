@@ -34,7 +34,7 @@ PENDING_FILE = names.RECLAIM_RUN_DIR / "pending"
 """Idle reclaim leaves it while somebody has been asked or mail waits: it wants to run after every look."""
 
 _HOUR = 3600
-_LATE = 1.5
+_LATE = 1.9
 
 
 @dataclass(frozen=True)
