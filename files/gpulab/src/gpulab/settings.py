@@ -264,10 +264,12 @@ def to_document(settings: Settings) -> dict[str, dict[str, Any]]:
     """Return all settings in the form in which they are written; `parse` reads them back."""
     document = asdict(settings)
     for section in fields(settings):
-        values = getattr(settings, section.name)
-        for item in fields(values):
+        for item in fields(getattr(settings, section.name)):
+            value = getattr(getattr(settings, section.name), item.name)
             if "write" in item.metadata:
-                document[section.name][item.name] = item.metadata["write"](getattr(values, item.name))
+                document[section.name][item.name] = item.metadata["write"](value)
+            elif isinstance(value, tuple):
+                document[section.name][item.name] = list(value)
     return document
 
 
