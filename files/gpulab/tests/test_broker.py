@@ -240,6 +240,16 @@ def test_after_a_restart_leases_and_the_order_of_the_line_are_as_before(machine)
     assert [client.last["position"] for client in (*back[1:], late)] == ["1", "2", "3"]
 
 
+def test_one_that_asks_again_while_the_driver_is_away_keeps_its_place(machine):
+    for _ in range(4):
+        machine.get()
+    waits = machine.get(wait=1)
+    machine.reason = "the driver did not answer in time"
+    machine.start()
+    back = machine.get(machine.again(waits), again=1, wait=1)
+    assert (back.last["verb"], back.last["position"]) == ("wait", "1")
+
+
 def test_one_whose_turn_comes_before_it_is_back_finds_its_card(machine):
     running = [machine.get() for _ in range(4)]
     waits = machine.get(wait=1)

@@ -87,6 +87,17 @@ def test_a_move_is_over_when_the_kernel_shows_the_process_in_its_scope(tmp_path)
     assert there.move([MOVE]) == [""]
 
 
+def test_a_move_that_a_predecessor_began_is_no_failure(tmp_path):
+    write(tmp_path, "proc/11/cgroup", "0::/user.slice\n")
+    call = Call(returncode=1, complaint="Unit gpulab-lease-7.scope was already loaded")
+    times = iter(n / 100 for n in range(1000))
+
+    def later(_seconds):
+        write(tmp_path, "proc/11/cgroup", f"0::/{GROUP}\n")
+
+    assert Mover(tmp_path, 5.0, lambda *_a, **_k: call, lambda: next(times), later).move([MOVE]) == [""]
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

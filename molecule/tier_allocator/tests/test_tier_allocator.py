@@ -395,13 +395,26 @@ def test_the_broker_is_small_and_holds_no_card_open(host: Host, as_member: Perso
     assert "nvidia" not in host.check_output(f"ls -l /proc/{pid}/fd; cat /proc/{pid}/maps")
 
 
-def test_limits_of_a_member(host: Host, as_member: Person, play: Play) -> None:
-    ran = play(tier_allocator_max_cards=2)
-    assert ran.returncode == 0, ran.stdout
-    hold(host, "bob", "--gpus 2")
-    assert "you have 2 of the 2 cards" in as_member("bob", "allocate_gpu -- true").stderr
+def test_limits_of_a_member(host: Host, as_member: Person) -> None:
+    hold(host, "bob", "--gpus 3")
+    refused = as_member("bob", "allocate_gpu --gpus 2 -- true").stderr
+    assert "you have 3 of the 4 cards a member may have at a time, and ask for 2" in refused
     assert as_member("carol", "allocate_gpu -- true").rc == 0
-    assert play().returncode == 0
+
+
+def test_changed_settings_are_in_force_at_once(host: Host, as_member: Person) -> None:
+    settings = "/etc/gpulab/conf.d/allocator.toml"
+    lease = hold(host, "bob")
+    host.run_expect([0], f"cp -p {settings} /tmp/allocator.toml; sed -i 's/^max_cards.*/max_cards = 1/' {settings}")
+    try:
+        assert "you have 1 of the 1 cards" in as_member("bob", "allocate_gpu -- true").stderr
+        host.run_expect([0], f"echo 'max_cards = oops' >{settings}")
+        told = as_member("carol", "allocate_gpu -- true")
+        assert (told.rc, f"{settings}: " in told.stderr) == (125, True), "who asks hears what is wrong, and where"
+    finally:
+        host.run_expect([0], f"mv /tmp/allocator.toml {settings}")
+    assert as_member("carol", "allocate_gpu -- true").rc == 0
+    assert [each["id"] for each in leases(host)] == [lease["id"]]
 
 
 def test_the_way_out_waits_for_running_work_and_leaves_nothing(host: Host, as_member: Person, play: Play) -> None:

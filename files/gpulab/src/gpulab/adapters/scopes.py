@@ -37,6 +37,7 @@ _TREES = ("sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd")
 """The unified tree, and where systemd keeps its own on machines with version 1 or both (cgroups(7))."""
 
 _POLL_SECONDS = 0.001
+_SECOND_THOUGHT = 0.5  # seconds
 _PREFIX = "gpulab-lease-"
 _SUFFIX = ".scope"
 
@@ -174,9 +175,12 @@ class Mover:
             call.kill()
             return "systemd did not answer in time"
         if call.returncode:
-            return f"systemd would not make {move.scope}: {complaint.strip() or call.returncode}"
+            # A predecessor that was killed may have asked for the same, and systemd is about to do it.
+            deadline = min(deadline, self.monotonic() + _SECOND_THOUGHT)
         while scope_of(move.pid, self.root) != move.scope:
             if self.monotonic() >= deadline or not (self.root / f"proc/{move.pid}").exists():
+                if call.returncode:
+                    return f"systemd would not make {move.scope}: {complaint.strip() or call.returncode}"
                 return f"the process did not get into {move.scope}"
             self.sleep(_POLL_SECONDS)
         return ""

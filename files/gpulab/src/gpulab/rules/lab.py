@@ -116,7 +116,7 @@ def _tier(raw: Mapping[str, Any], size: int, *, explicit: bool) -> tuple[str, st
     if tier not in BUILT_TIERS:
         raise InputError(
             f"{reason}, which asks for the {tier} tier; this release installs {', '.join(BUILT_TIERS)} only: "
-            f"set gpu_tier: {BUILT_TIERS[0]}"
+            f"set gpu_tier: {BUILT_TIERS[-1]}"
         )
     return tier, reason
 

@@ -131,7 +131,7 @@ class Broker:
             if not message.again or known.number in self._callers:
                 self._refuse(channel, "this process stands in line already")
                 return
-            self._callers[known.number] = Caller(channel, message)
+            self._callers[known.number] = Caller(channel, message, known=True)
             return
         try:
             ticket = Ticket(
@@ -190,7 +190,7 @@ class Broker:
             if caller is not None and caller.fresh:
                 caller.fresh = False
                 never = seen.cards.reason or refusal(ticket.request, seen.places, self._limits, wish, reserved)
-                if never:
+                if never and not caller.known:  # who has waited already waits on
                     self._drop(ticket.number)
                     self._refuse(caller.channel, never)
                     continue

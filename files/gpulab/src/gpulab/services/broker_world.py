@@ -68,10 +68,19 @@ class World:
 
 @dataclass
 class Caller:
-    """A connected client that stands in line."""
+    """A connected client that stands in line.
+
+    Attributes:
+        channel: the way back to it.
+        message: what it asked.
+        known: it has had its ticket before, and asks again.
+        fresh: it has not been looked at yet.
+        told: position and reason that it was told last.
+    """
 
     channel: Channel
     message: Message
+    known: bool = False
     fresh: bool = True
     told: tuple[int, str] = (0, "")
 
