@@ -98,7 +98,8 @@ def test_a_member_can_use_an_instance_and_sees_only_that(host: Host) -> None:
 def test_a_card_in_use_is_refused_by_name_and_the_others_are_changed(host: Host, tmp_path: Path) -> None:
     before = in_order(host)
     with work(host, "bob", "--mig", before[0][0]) as pid:
-        status, said = play(host, tmp_path, mig_config={"0": "7g.80gb", "1": "off", "2": "7g.80gb"})
+        others = {"0": "7g.80gb", "1": "off", "2": "7g.80gb"}
+        status, said = play(host, tmp_path, mig_config=others, mig_members=[{"name": "bob", "gpu": "mig-0-0"}])
         assert status != 0
         assert f"card 0 (NVIDIA A100-SXM4-80GB): in use by bob (sleep, PID {pid}); run this again when" in said
         assert in_order(host)[0] == before[0]
