@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-shell demo-down site plan test test-unit test-containers lint bench clean
+.PHONY: help demo demo-shell demo-down site plan test test-unit test-containers test-kernel lint bench clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -23,7 +23,7 @@ site: ## provision real servers: INVENTORY=path
 plan: ## show what `make site` would change: INVENTORY=path
 	@scripts/site --plan $(INVENTORY)
 
-test: ## run every test: lint, unit, containers
+test: ## run every test: lint, unit, containers, kernel
 	@scripts/test all
 
 test-unit: ## run the unit tests
@@ -31,6 +31,9 @@ test-unit: ## run the unit tests
 
 test-containers: ## run the container tests [SCENARIO=members]
 	@scripts/test containers $(SCENARIO)
+
+test-kernel: ## run the tests that need a kernel of their own [SYSTEM=debian12]
+	@scripts/test kernel $(SYSTEM)
 
 lint: ## ansible-lint, yamllint, ruff, mypy, shellcheck
 	@scripts/test lint
