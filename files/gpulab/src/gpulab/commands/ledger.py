@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,13 @@ from ..adapters.hardware import read_machine
 from ..adapters.nvml import read_cards
 from ..rules.ledger_page import sentence
 from ..services.ledger import PLACES, refresh
+from ..services.quota import World
+from ..services.quota_check import look
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ..rules.machine import Machine
 
 
 def main(argv: Sequence[str]) -> int:
@@ -38,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     outcome = refresh(
         root,
         read_cards=read_cards,
-        read_machine=partial(read_machine, PLACES),
+        read_machine=_read_machine,
         now=lambda: datetime.now().astimezone(),
         language=settings.load(root).lab.language,
         dry_run=arguments.check,
@@ -52,3 +56,9 @@ def main(argv: Sequence[str]) -> int:
     for line in changes:
         print(f"  {line}")
     return 0
+
+
+def _read_machine() -> Machine:
+    """Look at the machine, and at how much of their disk limits people use."""
+    seen = look(World())
+    return replace(read_machine(PLACES), quotas=(*seen.members, *seen.projects))

@@ -22,6 +22,7 @@ SUBCOMMANDS = {
     "ledger": ("ledger", "rewrite the hardware ledger and the card list"),
     "members": ("members", "list the accounts that gpulab manages"),
     "mig": ("mig", "split cards into MIG instances: show, plan, apply"),
+    "quota": ("quota", "disk limits: who uses how much, bring them back, mail who is near one"),
     "reclaim": ("reclaim", "ask the owners of idle processes; show who is idle since when"),
     "sample": ("sample", "look at the cards and keep what runs on them; every minute as a service"),
     "settings": ("settings", "print the settings in force, or check a file"),
