@@ -368,6 +368,7 @@ def test_the_page_shows_how_much_of_their_disk_limits_people_use():
     assert "| /data/vision | /data/vision | 0 B | none | none |  |" in text
     assert "## 磁盘限额" in page(TWO, replace(MACHINE, quotas=quotas), (), "now", "zh")
     assert "Disk limits" not in page(TWO, MACHINE, (), "now", "en")
+    assert "They cannot be read: odd." in page(TWO, replace(MACHINE, quota_reason="odd"), (), "now", "en")
 
 
 def test_new_use_of_disk_limits_is_no_change(keep):

@@ -193,6 +193,8 @@ def test_projects_on_an_ext4_without_the_feature_are_refused_with_the_way(machin
     data = machine.disk("data", "ext4", counted=[USER], enforced=[USER])
     with pytest.raises(InputError, match="tune2fs -O project,quota -Q usrquota,prjquota /dev/data"):
         ask(machine, {"path": data, "hard": "2G"}, projects=[{"path": data, "hard": "1G"}])
+    with pytest.raises(InputError, match="add quota_v2 to /etc/initramfs-tools/modules"):
+        ask(machine, projects=[{"path": str(machine.folder), "hard": "1G"}])
     assert machine.kernel.limits == {}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -102,7 +104,7 @@ def test_a_shared_folder_has_a_limit_whoever_writes(host: Host, folder: str) -> 
 
 
 def test_what_somebody_changed_by_hand_comes_back(host: Host) -> None:
-    host.run_expect([0], "setquota --user bob 0 0 0 0 /data && setquota --user carol 1 2 3 4 /home")
+    host.run_expect([0], "setquota --user bob 0 0 0 0 /data && setquota --user carol 1 2 3 4 /")
     said = host.check_output("gpulab quota apply")
     assert "bob: soft/hard 20 MiB/30 MiB" in said
     assert "carol: soft/hard 20 MiB/30 MiB, files -/300" in said
@@ -119,23 +121,26 @@ def test_a_member_sees_where_they_stand(host: Host, session: Person) -> None:
     assert "bob" in host.check_output("gpulab quota show")
 
 
+def checked(host: Host, *, expected: int) -> str:
+    """Check twice; return bob's mailbox, in which there are that many mails once the transport is done."""
+    host.run_expect([0], "gpulab quota check && gpulab quota check")
+    host.run("for i in $(seq 50); do mailq | grep -q empty && break; sleep 0.2; done")
+    mail = host.file("/var/mail/bob").content_string
+    assert mail.count("\nSubject: ") == expected, mail
+    return mail
+
+
 def test_each_step_is_mailed_once(host: Host) -> None:
     # Bob has 25 MiB of 30 at /data now, over the soft limit.
     host.run_expect([0], ": > /var/mail/bob")
-    for _ in range(2):
-        host.run_expect([0], "gpulab quota check")
-    mail = host.file("/var/mail/bob").content_string
-    assert mail.count("Subject: ") == 1
+    mail = checked(host, expected=1)
     assert "more than your soft limit of 20 MiB" in mail
     assert "the grace time (14 days)" in mail
     write(host, "bob", "/data/bob/big2", 10)
-    for _ in range(2):
-        host.run_expect([0], "gpulab quota check")
-    mail = host.file("/var/mail/bob").content_string
-    assert mail.count("Subject: ") == 2
+    mail = checked(host, expected=2)
     assert "Writing fails now with `Disk quota exceeded`" in mail
-    host.run_expect([0], "rm /data/bob/big*; gpulab quota check")
-    assert host.file("/var/mail/bob").content_string.count("Subject: ") == 2
+    host.run_expect([0], "rm /data/bob/big*")
+    checked(host, expected=2)
 
 
 def test_the_hardware_ledger_shows_everybodys_use(host: Host) -> None:
@@ -143,6 +148,29 @@ def test_the_hardware_ledger_shows_everybodys_use(host: Host) -> None:
     page = host.file("/home/admin/GPU_INFO.md").content_string
     assert "| bob | /data |" in page
     assert "| /data/vision | /data/vision |" in page
+
+
+def test_a_thousand_members_cost_little_more_than_ten(host: Host) -> None:
+    script = Path(__file__).parents[1] / "files/quota_speed.py"
+    host.run_expect([0], f"printf %s {shlex.quote(script.read_text())} > /root/quota_speed.py")
+
+    def seconds(command: str) -> float:
+        done = host.run(f"bash -c {shlex.quote(f'TIMEFORMAT=%R; time {{ {command}; }} >/dev/null')}")
+        assert done.rc == 0, done.stderr
+        return float(done.stderr)
+
+    def give(count: int, hard: str) -> float:
+        return seconds(f"/opt/gpulab/current/bin/python /root/quota_speed.py {count} {hard} /data /srv/fast")
+
+    times = {"first 10": give(10, "30M"), "again 10": give(10, "30M")}
+    times |= {"first 1000": give(1000, "30M"), "again 1000": give(1000, "30M")}
+    one_by_one = "for uid in $(seq 21000 21019); do setquota --user $uid 0 1000 0 0 /data; done"
+    times["setquota"] = seconds(one_by_one) / 20
+    seconds(one_by_one.replace("1000", "0"))
+    give(0, "0")
+    print(times)
+    assert times["again 1000"] <= 1.5 * times["again 10"], times
+    assert 2000 * times["setquota"] >= 20 * times["first 1000"], times
 
 
 def test_in_the_end_nothing_is_left_behind(host: Host, rebooted: bool) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .. import names, settings
 from ..adapters.hardware import read_machine
 from ..adapters.nvml import read_cards
+from ..errors import GpulabError
 from ..rules.ledger_page import sentence
 from ..services.ledger import PLACES, refresh
 from ..services.quota import World
@@ -60,5 +61,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _read_machine() -> Machine:
     """Look at the machine, and at how much of their disk limits people use."""
-    seen = look(World())
-    return replace(read_machine(PLACES), quotas=(*seen.members, *seen.projects))
+    machine = read_machine(PLACES)
+    try:
+        seen = look(World())
+    except (GpulabError, OSError) as error:
+        return replace(machine, quota_reason=str(error).rstrip("."))
+    return replace(machine, quotas=(*seen.members, *seen.projects))

@@ -91,7 +91,9 @@ def without_measurements(cards: Cards, machine: Machine) -> tuple[Cards, Machine
     )
     disks = (replace(disk, total=None, free=None, reason="") for disk in machine.disks)
     quotas = (replace(reading, used=0) for reading in machine.quotas)
-    return replace(cards, cards=tuple(still)), replace(machine, disks=tuple(disks), quotas=tuple(quotas))
+    return replace(cards, cards=tuple(still)), replace(
+        machine, disks=tuple(disks), quotas=tuple(quotas), quota_reason=""
+    )
 
 
 def _history(history: Sequence[Change], words: Mapping[str, str]) -> Iterator[str]:
@@ -220,6 +222,8 @@ def _disk(disk: Disk, words: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _quotas(machine: Machine, words: Mapping[str, str]) -> list[str]:
+    if machine.quota_reason:
+        return [f"## {words['quotas']}", "", words["quotas unknown"].format(reason=_line(machine.quota_reason))]
     rows = [
         (
             reading.owner,

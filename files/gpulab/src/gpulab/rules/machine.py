@@ -42,6 +42,7 @@ class Machine:
         memory: RAM that the kernel manages, bytes; None when unknown.
         disks: the places asked for, in that order.
         quotas: how much of their limits members and shared folders use; empty where nothing is limited.
+        quota_reason: why that is unknown; empty when it is not.
     """
 
     hostname: str
@@ -52,3 +53,4 @@ class Machine:
     memory: int | None = None
     disks: tuple[Disk, ...] = ()
     quotas: tuple[Reading, ...] = ()
+    quota_reason: str = ""

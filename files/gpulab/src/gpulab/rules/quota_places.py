@@ -18,12 +18,6 @@ READY, ENABLE, JOURNAL, WAITING = "ready", "enable", "journal", "waiting"
 """Enforced already; counted, enforcement can be switched on; ext4 that must begin to count; only after a remount."""
 
 JOURNAL_OPTIONS = ("usrjquota=aquota.user", "jqfmt=vfsv1")
-FEATURE_REMEDY = (
-    "ext4 needs the features first, while nobody is on it: `umount {place.mount.point} && "
-    "tune2fs -O project,quota -Q usrquota,prjquota {place.mount.source} && mount {place.mount.point}`"
-)
-"""What must be done for projects on ext4."""
-
 _ELSEWHERE = {
     "btrfs": "Btrfs limits subvolumes, not people: see btrfs-quota(8), `btrfs qgroup limit`",
     "nfs": "its limits live on the NFS server: set them there",
@@ -136,6 +130,18 @@ def remedy(place: Place, *, fstab: bool) -> str:
         f"no limits yet: XFS begins to count only when it is mounted anew, with the option {options} ({done}): "
         f"`umount {point} && mount {point}` while nobody is on it, or reboot when it suits"
     )
+
+
+def feature_remedy(place: Place) -> str:
+    """Say what must be done so that an ext4 can have projects."""
+    point, command = place.mount.point, f"tune2fs -O project,quota -Q usrquota,prjquota {place.mount.source}"
+    if point == "/":
+        # Without the module the stock initramfs cannot mount such a root file system.
+        return (
+            f"ext4 needs the features first: add quota_v2 to /etc/initramfs-tools/modules, run update-initramfs -u, "
+            f"and from a rescue system `{command}`"
+        )
+    return f"ext4 needs the features first, while nobody is on it: `umount {point} && {command} && mount {point}`"
 
 
 def mount_options(place: Place) -> str:

@@ -186,9 +186,7 @@ class _Run:
         counted, _ = self.world.kernel.flags(place.mount.point, PROJECT) if place.projects else (True, True)
         if place.mount.kind == "ext4" and not counted:
             path = place.projects[0].path
-            raise InputError(
-                f"disk_quota_projects: {path}: {places.FEATURE_REMEDY.format(place=place)}, or take it out"
-            )
+            raise InputError(f"disk_quota_projects: {path}: {places.feature_remedy(place)}; or take the entry out")
 
     def give(self, place: Place) -> FileSystem:
         point = place.mount.point
