@@ -365,9 +365,26 @@ def test_a_move_that_fails_leaves_no_lease(machine):
     machine.complaint = "systemd would not make gpulab-lease-1.scope: No such process"
     client = machine.get()
     assert client.last == {"verb": "refused", "status": "125", "say": machine.complaint}
-    assert machine.files("leases") == []
     machine.complaint = ""
+    assert machine.get().last["visible"] == "GPU-1", (
+        "systemd may still move the process: its card is not free before it ends"
+    )
+    machine.end(client.peer.pid)
     assert machine.get().last["visible"] == "GPU-0"
+
+
+def test_who_leaves_a_lease_with_others_in_it_does_not_free_its_card(machine):
+    client = machine.get()
+    scope = machine.root / "sys/fs/cgroup/gpulab.slice/gpulab-lease.slice/gpulab-lease-1.scope/cgroup.procs"
+    machine.process(4999, 1001)
+    scope.write_text("4999\n")  # a child stays; its owner's systemd took the process itself out
+    (machine.root / f"proc/{client.peer.pid}/cgroup").write_text("0::/user.slice\n")
+    machine.complaint = "systemd would not make gpulab-lease-1.scope: already loaded"
+    back = machine.get(machine.again(client), again=1)
+    assert "has left lease 1, in which others run" in back.last["say"]
+    assert machine.files("leases") == ["1.json"]
+    machine.complaint = ""
+    assert machine.get().last["visible"] == "GPU-1"
 
 
 def test_a_missing_node_is_told_to_the_admin_and_stops_nobody(machine):

@@ -52,7 +52,7 @@ def address(machine, tmp_path, monkeypatch):
         return client.peer
 
     server = Server(
-        listener, machine.broker, time.monotonic, 0.2, member=lambda user: user == "bob", identify=identify,
+        listener, machine.broker, time.monotonic, 600, member=lambda user: user == "bob", identify=identify,
         replaced=served.is_set,
     )  # fmt: skip
     path.server = server
@@ -60,6 +60,7 @@ def address(machine, tmp_path, monkeypatch):
     thread.start()
     yield path
     served.set()
+    connect(path).close()  # it looks up from what it waits for
     thread.join(10)
     assert not thread.is_alive()
     listener.close()

@@ -207,12 +207,12 @@ def test_a_guard_that_does_not_hold_is_never_reported_as_one(machine, systemd, a
 
 def process(machine, pid, uid, group, *cards):
     folder = machine.root / f"proc/{pid}"
-    (folder / "fd").mkdir(parents=True)
+    (folder / "task/7/fd").mkdir(parents=True)  # of a thread that has opened them for itself
     (folder / "stat").write_text(f"{pid} (python) S 1 " + " ".join(["0"] * 17) + " 4242 0 0\n")
     (folder / "status").write_text(f"Name:\tpython\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
     (folder / "cgroup").write_text(f"0::{group}\n")
     for number, card in enumerate(cards):
-        os.symlink(card, folder / "fd" / str(number))
+        os.symlink(card, folder / "task/7/fd" / str(number))
 
 
 def test_who_is_on_a_card_from_before_is_named(machine):

@@ -52,7 +52,7 @@ def test_a_table_that_makes_no_sense_is_refused_and_the_old_one_stays(host: Host
     before = host.file(TABLE).content_string
     done = play(gpu_windows=[{"name": "day", "from": "18:00", "to": "06:30", "class": "short"}])
     assert done.returncode != 0
-    assert "window day: to is '06:30'; before its beginning, 18:00" in " ".join((done.stdout + done.stderr).split())
+    assert "window day: to is '06:30'; before its beginning, 18:00" in done.said
     assert host.file(TABLE).content_string == before
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
-import subprocess
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from conftest import Play
     from testinfra.backend.base import CommandResult
     from testinfra.host import Host
 
@@ -61,19 +57,10 @@ class RolePlay(Protocol):
 
 
 @pytest.fixture(scope="module")
-def guard(host: Host, tmp_path_factory: pytest.TempPathFactory) -> RolePlay:
+def guard(play: Play) -> RolePlay:
     """Return a function that runs the role, or another file of its tasks."""
-    path: Path = tmp_path_factory.mktemp("play") / "play.yml"
 
     def run(tasks: str = "main.yml", *options: str, **variables: Any) -> str:
-        include = {"ansible.builtin.include_role": {"name": "gpu_guard", "tasks_from": tasks}}
-        path.write_text(json.dumps([{"hosts": "gpu_servers", "gather_facts": False, "tasks": [include]}]))
-        command = [
-            *("ansible-playbook", "-i", os.environ["MOLECULE_INVENTORY_FILE"]),
-            *("-l", host.backend.name.removeprefix("gpulab-gpu_guard-")),
-            *("-e", json.dumps(variables), *options, str(path)),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return " ".join((done.stdout + done.stderr).split())
+        return play(*options, tasks=tasks, **variables).said
 
     return run

@@ -36,7 +36,8 @@ def test_moving_oneself_to_another_group(session: Session, top: str, place: str)
 
 def test_making_a_group_of_ones_own(session: Session) -> None:
     script = f"""
-        group={OWN_GROUP}; mkdir $group/mine && echo $$ >$group/mine/cgroup.procs && grep -c /mine$ /proc/self/cgroup
+        group={OWN_GROUP}; mkdir $group/mine && echo $BASHPID >$group/mine/cgroup.procs
+        grep -c /mine$ /proc/self/cgroup
         cat {CARD}
     """
     run = session(

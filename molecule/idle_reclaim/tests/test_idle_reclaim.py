@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -13,8 +10,6 @@ import pytest
 from desk import LONG, SETTINGS, STATE, STORE, Desk
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Person, Play
     from testinfra.host import Host
 
@@ -66,7 +61,7 @@ def test_without_an_answer_the_admin_is_told_once_and_nothing_is_ended(desk: Des
 
 
 def test_gpu_keep_keeps_it_and_only_its_owner_can(desk: Desk, as_member: Person) -> None:
-    desk.configure(mode="enforce", answer_minutes=0.5)
+    desk.configure(mode="enforce", answer_minutes=10)
     pid = desk.work("bob", "--gpu 0 --mem 20G")
     desk.wait_for_mail("bob", ASKED)
     refused = as_member("carol", f"gpu-keep {pid}")
@@ -78,6 +73,7 @@ def test_gpu_keep_keeps_it_and_only_its_owner_can(desk: Desk, as_member: Person)
     assert kept.rc == 0, kept.stderr
     assert kept.stdout.startswith("kept until ")
     assert kept.stdout.endswith(f": PID {pid} (sleep)\n")
+    desk.configure(answer_minutes=0.2)  # so soon it would have been ended
     time.sleep(LONG)
     assert desk.alive(pid)
     assert desk.state(pid) == "kept"
@@ -164,11 +160,9 @@ def test_what_cannot_be_measured_is_never_idle_and_the_admin_sees_it(desk: Desk)
     ("fault", "reason"),
     [
         ("--unloaded", "the kernel module is not loaded"),
-        ("--mismatch 999.1", "of different versions"),
         ("--lost --gpu 0", "fallen off the bus"),
-        ("--call nvmlDeviceGetComputeRunningProcesses* --gpu 0", "Unknown Error"),
     ],
-    ids=["no driver", "mismatch", "lost card", "no list"],
+    ids=["no driver", "lost card"],
 )
 def test_when_nvml_fails_nothing_is_ended_and_the_admin_is_told_once(desk: Desk, fault: str, reason: str) -> None:
     desk.configure(mode="enforce")
@@ -182,16 +176,6 @@ def test_when_nvml_fails_nothing_is_ended_and_the_admin_is_told_once(desk: Desk,
     desk.host.run_expect([0], "gpusim fail --clear")
     desk.wait_for_mail("bob", ENDED)
     assert not desk.alive(pid)
-
-
-def test_samples_of_processes_that_fail_make_everybody_unknown(desk: Desk) -> None:
-    desk.configure(mode="enforce")
-    desk.host.run_expect([0], "gpusim fail --call nvmlDeviceGetProcessUtilization --gpu 0 --error not-supported")
-    pid = desk.work("bob", "--gpu 0 --mem 20G")
-    assert f"PID {pid}  bob" in desk.wait_for_mail("alice", "idle cards: 1 to look at")
-    time.sleep(10)
-    assert desk.alive(pid)
-    assert desk.titles("bob") == []
 
 
 def test_a_full_store_ends_nothing_and_is_told_once_and_sampling_goes_on_after(desk: Desk) -> None:
@@ -333,25 +317,16 @@ def test_the_playbook_changes_the_mode(desk: Desk, play: Play) -> None:
     assert desk.mails() == {}
     bad = play(idle_reclaim_exempt_times=["at night"])
     assert bad.returncode != 0
-    assert "time 'at night' is not understood" in " ".join(bad.stdout.split())
+    assert "time 'at night' is not understood" in bad.said
 
 
-def way_out(host: Host, folder: Path) -> str:
-    """Run tasks/absent.yml on the machine; return what was said."""
-    playbook = folder / "play.yml"
-    tasks = [{"ansible.builtin.include_role": {"name": "idle_reclaim", "tasks_from": "absent.yml"}}]
-    playbook.write_text(json.dumps([{"hosts": "gpu_servers", "gather_facts": False, "tasks": tasks}]))
-    name = host.backend.hostname.removeprefix("gpulab-idle_reclaim-")
-    command = ["ansible-playbook", "-i", os.environ["MOLECULE_INVENTORY_FILE"], "-l", name, str(playbook)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def test_the_way_out_stops_everything_and_leaves_the_samples(desk: Desk, play: Play, tmp_path: Path) -> None:
+def test_the_way_out_stops_everything_and_leaves_the_samples(desk: Desk, play: Play) -> None:
     pid = desk.work("bob", "--gpu 0 --mem 20G")
     desk.wait_for(lambda: desk.looks() > 1, "looks")
     desk.host.run_expect([0], f"rm -f {SETTINGS}.kept")
-    assert " changed=0 " not in way_out(desk.host, tmp_path)
-    assert " changed=0 " in way_out(desk.host, tmp_path)
+    first, second = play(tasks="absent.yml"), play(tasks="absent.yml")
+    assert (first.returncode, " changed=0 " in first.said) == (0, False), first.stdout
+    assert (second.returncode, " changed=0 " in second.said) == (0, True), second.stdout
     assert desk.host.run("systemctl list-units --all --no-legend 'gpulab-sampler*' 'gpulab-reclaim*'").stdout == ""
     gone = f"/usr/local/bin/gpu-keep /etc/sudoers.d/gpulab-keep {SETTINGS} {STATE}"
     assert desk.host.run(f"ls -d {gone}").stdout == ""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from conftest import Person, Play
     from testinfra.host import Host
 
-MOST_TASKS = 60
+MOST_TASKS = 75
 
 
 def site(play: Play, *options: str, **variables: Any) -> str:
@@ -75,6 +75,7 @@ def test_a_split_card_shows_its_instances(as_member: Person) -> None:
 
 def test_a_member_with_an_instance_works_on_it_without_booking(host: Host, as_member: Person) -> None:
     device = as_member("bob", "echo $CUDA_VISIBLE_DEVICES").stdout.strip()
+    assert device.startswith("MIG-")
     assert device in as_member("bob", "grep '| 3 | 0 |.*| bob |' /home/admin/GPU_INFO.md").stdout
     pid = host.check_output("runuser -l bob -c 'nohup gpusim run --mem 20G -- sleep 300 >/dev/null 2>&1 & echo $!'")
     time.sleep(1)

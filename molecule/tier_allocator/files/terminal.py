@@ -18,7 +18,7 @@ import time
 
 PROGRAM = r"""
 import os, signal, sys
-def say(text): print("<" + text + ">", flush=True)
+def say(text): os.write(1, ("<" + text + ">\n").encode())  # a signal may come in the middle of a print
 signal.signal(signal.SIGWINCH, lambda *_: say("size %d %d" % os.get_terminal_size()))
 signal.signal(signal.SIGINT, lambda *_: say("interrupted"))
 signal.signal(signal.SIGCONT, lambda *_: say("continued"))
@@ -46,7 +46,7 @@ class Terminal:
         """Type."""
         os.write(self.master, text.encode())
 
-    def expect(self, pattern: str, seconds: float = 20.0) -> str:
+    def expect(self, pattern: str, seconds: float = 60.0) -> str:
         """Wait until something is printed; return it, and forget all before."""
         deadline = time.monotonic() + seconds
         while True:
@@ -89,7 +89,8 @@ def main() -> int:
     terminal.type("echo status=$?\n")
     seen.append(terminal.expect(r"status=\d+"))
     # Ctrl-C while standing in line ends allocate_gpu, and the shell is there again.
-    terminal.type("allocate_gpu --gpus 4 -- sleep 60 & sleep 2\n")
+    terminal.type("allocate_gpu --gpus 4 -- sleep 900 & until gpu-status | grep -q 900; do :; done; echo taken\n")
+    terminal.expect(r"\ntaken")
     terminal.expect("READY> ")
     terminal.type("allocate_gpu --wait -- true\n")
     seen.append(terminal.expect("number 1 of 1 in line"))

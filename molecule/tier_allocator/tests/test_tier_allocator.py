@@ -419,11 +419,11 @@ def test_changed_settings_are_in_force_at_once(host: Host, as_member: Person) ->
 
 def test_the_way_out_waits_for_running_work_and_leaves_nothing(host: Host, as_member: Person, play: Play) -> None:
     lease = hold(host, "bob")
-    refused = play(playbook="leave.yml")
+    refused = play(tasks="absent.yml")
     assert refused.returncode != 0
-    assert "the allocator tier is in use: bob: card" in " ".join(refused.stdout.split())
+    assert "the allocator tier is in use: bob: card" in refused.said
     assert as_member("carol", "allocate_gpu -- true").rc == 0, "and nothing was taken away"
-    ran = play(playbook="leave.yml", rescale_force=True)
+    ran = play(tasks="absent.yml", rescale_force=True)
     assert ran.returncode == 0, ran.stdout
     assert host.run(f"kill -0 {lease['pid']}").rc == 0, "running work is never ended"
     left = host.run(
@@ -434,7 +434,7 @@ def test_the_way_out_waits_for_running_work_and_leaves_nothing(host: Host, as_me
     )
     assert left.stdout == ""
     assert as_member("bob", "gpusim run -- true").rc == 0, "a login shell sees the cards again"
-    again = play(playbook="leave.yml")
+    again = play(tasks="absent.yml")
     assert (again.returncode, "changed=0" in again.stdout) == (0, True)
     assert play().returncode == 0
     assert as_member("carol", "allocate_gpu -- true").rc == 0

@@ -50,15 +50,24 @@ def of_people(proc_root: Path) -> Iterator[PersonsProcess]:
             continue
         group = path_of(pid, proc_root)
         if group:
-            yield PersonsProcess(pid, identity, group, _cards(proc_root / str(pid) / "fd"))
+            yield PersonsProcess(pid, identity, group, _cards(proc_root / str(pid) / "task"))
 
 
-def _cards(folder: Path) -> tuple[str, ...]:
+def _cards(threads: Path) -> tuple[str, ...]:
+    """Return what the threads have open: a thread may have a table of its own, or be all that is left (unshare(2))."""
     found = set()
-    with contextlib.suppress(OSError):  # gone meanwhile
-        for name in os.listdir(folder):
-            with contextlib.suppress(OSError):
+    for thread in _names(threads):
+        folder = threads / thread / "fd"
+        for name in _names(folder):
+            with contextlib.suppress(OSError):  # closed meanwhile
                 target = os.readlink(folder / name)
                 if _CARD.fullmatch(target):
                     found.add(target)
     return tuple(sorted(found))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:  # gone meanwhile
+        return []

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _LIMIT = 1 << 16
 _GONE_STATES = {"Z", "X", "x"}
-"""Zombie and dead: still listed in /proc, but they hold nothing any more."""
+"""Zombie and dead: still listed in /proc, but they hold nothing any more, unless other threads live on."""
 
 _GONE_BYTES = {state.encode() for state in _GONE_STATES}
 _STAT_FIELDS = 20
@@ -47,7 +47,8 @@ def identify(pid: int, proc_root: Path) -> Identity | None:
         proc_root: where proc is mounted.
 
     Returns:
-        None when it is gone, ended but not yet reaped, or hidden from the caller (mount option hidepid).
+        None when it is gone, ended but not yet reaped, or hidden from the caller (mount option hidepid). A program
+        whose first thread has ended shows as a zombie too; it lives as long as it has others.
     """
     try:
         folder = os.open(proc_root / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -83,7 +84,8 @@ def cpu_ticks(pid: int, proc_root: str) -> tuple[int, int] | None:
     finally:
         os.close(descriptor)
     fields = stat[stat.rfind(b")") + 2 :].split(None, 20)
-    if len(fields) < _STAT_FIELDS or fields[0] in _GONE_BYTES:
+    # A zombie with more than one thread is a program whose first thread has ended: it lives on in the others.
+    if len(fields) < _STAT_FIELDS or (fields[0] in _GONE_BYTES and int(fields[17]) <= 1):
         return None
     return int(fields[19]), int(fields[11]) + int(fields[12])
 
@@ -110,10 +112,11 @@ def _parse(stat: str, status: str) -> Identity | None:
     fields = stat[stat.rfind(")") + 1 :].split()
     uid_line = next((line for line in status.splitlines() if line.startswith("Uid:")), "")
     try:
-        state, start_ticks, uid = fields[0], int(fields[19]), int(uid_line.split()[1])
+        state, threads, start_ticks = fields[0], int(fields[17]), int(fields[19])
+        uid = int(uid_line.split()[1])
     except (IndexError, ValueError):
         return None
-    if state in _GONE_STATES:
+    if state in _GONE_STATES and threads <= 1:
         return None
     command = "".join(character if character.isprintable() else "?" for character in comm)
     return Identity(start_ticks=start_ticks, uid=uid, user=account_name(uid), command=command)

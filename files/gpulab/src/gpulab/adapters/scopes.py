@@ -7,6 +7,7 @@ enforced by the kernel where systemd has the unified cgroup tree (systemd.resour
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import subprocess
 import time
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..errors import GpulabError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 SLICE = "gpulab-lease.slice"
 """A program of a parent cgroup binds its children, so leases cannot lie under the members' own slices."""
@@ -36,7 +37,7 @@ _MANAGER = (
 _TREES = ("sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd")
 """The unified tree, and where systemd keeps its own on machines with version 1 or both (cgroups(7))."""
 
-_POLL_SECONDS = 0.001
+_POLL_SECONDS = 0.002
 _SECOND_THOUGHT = 0.5  # seconds
 _PREFIX = "gpulab-lease-"
 _SUFFIX = ".scope"
@@ -86,14 +87,15 @@ def _folder(scope: str, root: Path) -> Path | None:
     return None
 
 
-def _starts(root: Path) -> Iterable[str]:
+@functools.cache
+def _starts(root: Path) -> tuple[str, ...]:
     """Return the groups systemd has for its root, without the slash: where pid 1 is (in a container not the top)."""
     try:
         lines = (root / "proc/1/cgroup").read_text(errors="replace").splitlines()
     except OSError:
         lines = []
     paths = (line.split(":", 2)[2] for line in lines if line.split(":", 2)[1] in {"", "name=systemd"})
-    return dict.fromkeys(path.removesuffix("/init.scope").strip("/") for path in paths) or ("",)
+    return tuple(dict.fromkeys(path.removesuffix("/init.scope").strip("/") for path in paths)) or ("",)
 
 
 @dataclass(frozen=True)

@@ -153,11 +153,14 @@ class Broker:
 
     def _resume(self, channel: Channel, lease: Lease, scope: str) -> None:
         """Answer a client again whose lease was written down before our predecessor died."""
-        if not scope:
+        if scope:
+            self._grant(channel, lease, "")
+        elif scopes.pids(lease.scope, self._world.root):
+            # Its owner's systemd can move a process out of the scope; what it left there still has the card.
+            self._refuse(channel, f"this process has left lease {lease.id}, in which others run; it cannot come back")
+        else:
             self._look()
             self._move([(channel, lease, "")])
-        else:
-            self._grant(channel, lease, "")
 
     # Giving
 
@@ -271,15 +274,17 @@ class Broker:
         for (channel, lease, hint), order in zip(granted, orders, strict=True):
             problem = next(answers) if isinstance(order, Move) else order
             if problem:
-                self._store.drop_lease(lease.id)
                 self._world.log(f"lease {lease.id} of {lease.user} came to nothing: {problem}")
                 if channel is not None:
                     self._refuse(channel, problem)
-                continue
+                if not alive(lease, self._world.root):
+                    self._store.drop_lease(lease.id)
+                    continue
+                # Systemd may do it later: the card is free when its process has ended, not before.
             seen = self._seen()
             if lease not in seen.leases:
                 self._view = replace(seen, leases=(*seen.leases, lease))
-            if channel is not None:
+            if channel is not None and not problem:
                 self._grant(channel, lease, hint)
 
     def _order(self, lease: Lease) -> Move | str:
