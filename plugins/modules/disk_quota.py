@@ -197,6 +197,7 @@ from ansible.module_utils.gpulab.errors import GpulabError
 from ansible.module_utils.gpulab.rules.quota import parse_policy
 from ansible.module_utils.gpulab.services import quota
 from ansible.module_utils.gpulab.services.quota_report import to_dict
+from ansible.module_utils.gpulab.services.quota_world import World
 
 
 def main() -> None:
@@ -247,7 +248,7 @@ def main() -> None:
     members = module.params["members"]
     try:
         policy = parse_policy(module.params, members)
-        outcome = quota.reconcile(policy, members, quota.World(), dry_run=module.check_mode)
+        outcome = quota.reconcile(policy, members, World(), dry_run=module.check_mode)
     except (GpulabError, OSError) as error:
         module.fail_json(msg=str(error))
     for line in outcome.warnings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpulab.rules.mounts import Mount
 from gpulab.rules.quota import Grace, Limits, Usage
-from gpulab.services.quota import World
+from gpulab.services.quota_world import World
 
 USER, PROJECT = 0, 2
 

@@ -368,6 +368,10 @@ def test_the_page_shows_how_much_of_their_disk_limits_people_use():
     assert "| /data/vision | /data/vision | 0 B | none | none |  |" in text
     assert "## 磁盘限额" in page(TWO, replace(MACHINE, quotas=quotas), (), "now", "zh")
     assert "Disk limits" not in page(TWO, MACHINE, (), "now", "en")
+    assert text.count("Not in force now") == 0
+    off = page(TWO, replace(MACHINE, quotas=quotas, quota_off=("/data", "/fast")), (), "now", "en")
+    assert "| none | none |  |\n\nNot in force now: /data, /fast.\n" in off
+    assert "## Disk limits\n\nNot in" in page(TWO, replace(MACHINE, quota_off=("/data",)), (), "now", "en")
     assert "They cannot be read: odd." in page(TWO, replace(MACHINE, quota_reason="odd"), (), "now", "en")
 
 

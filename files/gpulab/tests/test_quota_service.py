@@ -54,6 +54,11 @@ def test_a_check_changes_nothing_and_foretells_the_same(machine):
     assert ask(machine, entry).file_systems[0].after == foreseen.file_systems[0].after
 
 
+def test_where_nothing_was_given_nothing_is_made(machine):
+    assert not reconcile(Policy(), (), machine.world).changed
+    assert not (machine.root / "var").exists()
+
+
 def test_what_was_changed_by_hand_comes_back(machine):
     home = machine.disk("home", "xfs", counted=[USER], enforced=[USER])
     entry = {"path": home, "hard": "2G"}

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from conftest import Person, Play
     from testinfra.host import Host
-
-    from molecule.conftest import Person
 
 FSTAB = "/root/xfs.img /srv/late xfs loop 0 0\n"
 WITH_OPTION = FSTAB.replace("loop", "loop,uquota")
@@ -35,20 +30,12 @@ def _unmount(host: Host) -> Iterator[None]:
     host.run("umount /srv/late /srv/ext4 /srv/btrfs")
 
 
-def play(host: Host, **variables: Any) -> tuple[int, str]:
-    """Run the role alone with other variables; return the exit status and all that was said."""
-    inventory, playbook = os.environ["MOLECULE_INVENTORY_FILE"], Path(__file__).parents[1] / "role.yml"
-    name = host.backend.name.removeprefix("gpulab-disk_quota-")
-    command = ["ansible-playbook", "-i", inventory, "-l", name, "-e", json.dumps(variables), str(playbook)]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    return ran.returncode, " ".join(ran.stdout.split())
-
-
-def refusal(host: Host, *folders: dict[str, object], **more: object) -> str:
-    status, said = play(host, disk_quota_folders=list(folders), **more)
-    assert status != 0
-    assert "changed=0" in said
-    return said
+def refusal(play: Play, *folders: dict[str, object], **more: object) -> str:
+    """Run the role with folders that it refuses; return what it said."""
+    run = play(playbook="role.yml", disk_quota_folders=list(folders), **more)
+    assert run.returncode != 0
+    assert "changed=0" in run.said
+    return run.said
 
 
 def test_xfs_without_quota_waits_and_nothing_is_remounted(host: Host) -> None:
@@ -83,40 +70,40 @@ def test_the_admin_is_mailed_once_that_limits_are_not_in_force(host: Host) -> No
         ("/nowhere", "disk_quota_folders: there is no folder /nowhere; make it, or take the entry out"),
     ],
 )
-def test_where_limits_cannot_be_the_answer_is_plain(host: Host, path: str, answer: str) -> None:
-    assert answer in refusal(host, {"path": "/srv/late", "hard": "1G"}, {"path": path, "hard": "2G"})
+def test_where_limits_cannot_be_the_answer_is_plain(play: Play, path: str, answer: str) -> None:
+    assert answer in refusal(play, {"path": "/srv/late", "hard": "1G"}, {"path": path, "hard": "2G"})
 
 
-def test_nonsense_is_refused_before_anything_changes(host: Host) -> None:
+def test_nonsense_is_refused_before_anything_changes(host: Host, play: Play) -> None:
     before = host.file("/etc/gpulab/quota.json").content_string
     assert "soft is 3 GiB, above hard, which is 2 GiB" in refusal(
-        host, {"path": "/srv/late", "soft": "3G", "hard": "2G"}
+        play, {"path": "/srv/late", "soft": "3G", "hard": "2G"}
     )
-    assert 'hard is "500"; give a number with a unit, such as 200G' in refusal(host, {"path": "/srv/late", "hard": 500})
+    assert 'hard is "500"; give a number with a unit, such as 200G' in refusal(play, {"path": "/srv/late", "hard": 500})
     overrides = [{"member": "carol", "path": "/srv/late", "hard": "1G"}]
     assert "there is no present member carol" in refusal(
-        host, {"path": "/srv/late", "hard": "2G"}, disk_quota_overrides=overrides
+        play, {"path": "/srv/late", "hard": "2G"}, disk_quota_overrides=overrides
     )
     projects = [{"path": "/srv/ext4", "hard": "1G"}]
-    assert "tune2fs -O project,quota -Q usrquota,prjquota /dev/loop" in refusal(host, disk_quota_projects=projects)
+    assert "tune2fs -O project,quota -Q usrquota,prjquota /dev/loop" in refusal(play, disk_quota_projects=projects)
     assert host.file("/etc/gpulab/quota.json").content_string == before
 
 
-def test_ext4_in_use_begins_to_count_or_the_kernel_says_why_not(host: Host) -> None:
-    status, said = play(host, disk_quota_folders=[{"path": "/srv/ext4", "hard": "20M"}])
-    if status == 0:
+def test_ext4_in_use_begins_to_count_or_the_kernel_says_why_not(host: Host, play: Play) -> None:
+    run = play(playbook="role.yml", disk_quota_folders=[{"path": "/srv/ext4", "hard": "20M"}])
+    if run.returncode == 0:
         host.run_expect([0], "install -d -o bob /srv/ext4/bob")
         done = host.run("runuser -u bob -- dd if=/dev/zero of=/srv/ext4/bob/big bs=1M count=30 conv=fsync")
         assert "Disk quota exceeded" in done.stderr
     else:
-        assert "quotaon ended with" in said  # this host's kernel has no quota format
+        assert "quotaon ended with" in run.said  # this host's kernel has no quota format
 
 
-def test_switched_off_nothing_is_left_behind(host: Host) -> None:
+def test_switched_off_nothing_is_left_behind(host: Host, play: Play) -> None:
     for expected in (True, False):
-        status, said = play(host, disk_quota_enabled=False)
-        assert status == 0, said
-        assert ("changed=0" not in said) == expected
+        run = play(playbook="role.yml", disk_quota_enabled=False)
+        assert run.returncode == 0, run.stdout
+        assert ("changed=0" not in run.said) == expected
     assert [path for path in INSTALLED if host.file(path).exists] == []
     assert FSTAB in host.file("/etc/fstab").content_string
     assert not host.file("/srv/ext4/aquota.user").exists

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from gpulab.rules.quota import Policy, parse_policy
-from gpulab.services.quota import World, reconcile
+from gpulab.services.quota import reconcile
+from gpulab.services.quota_world import World
 
 count, hard, *folders = sys.argv[1:]
 root = Path("/root/quota_speed")

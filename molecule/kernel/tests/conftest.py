@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from conftest import Person
     from testinfra.host import Host
-
-    from molecule.conftest import Person
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from conftest import Person
     from testinfra.host import Host
-
-    from molecule.conftest import Person
 
 
 def test_the_kernel_is_the_distributions_own(host: Host) -> None:

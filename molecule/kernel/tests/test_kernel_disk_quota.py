@@ -11,9 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from conftest import Person
     from testinfra.host import Host
-
-    from molecule.conftest import Person
 
 MIB = 1 << 20
 LATE = "/srv/late"

@@ -9,8 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..rules.quota_warn import FINE, HARD, NEAR, SOFT, level
-from ..services.quota import World
 from ..services.quota_check import own
+from ..services.quota_world import World
 from .cli import guarded
 
 if TYPE_CHECKING:

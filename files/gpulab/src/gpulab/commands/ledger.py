@@ -15,8 +15,8 @@ from ..adapters.nvml import read_cards
 from ..errors import GpulabError
 from ..rules.ledger_page import sentence
 from ..services.ledger import PLACES, refresh
-from ..services.quota import World
 from ..services.quota_check import look
+from ..services.quota_world import World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,4 +66,4 @@ def _read_machine() -> Machine:
         seen = look(World())
     except (GpulabError, OSError) as error:
         return replace(machine, quota_reason=str(error).rstrip("."))
-    return replace(machine, quotas=(*seen.members, *seen.projects))
+    return replace(machine, quotas=(*seen.members, *seen.projects), quota_off=seen.off)

@@ -13,8 +13,9 @@ from .. import settings
 from ..adapters.mail import send
 from ..errors import NotPermittedError
 from ..rules.quota import Policy
-from ..services.quota import World, bring_back, reconcile
+from ..services.quota import bring_back, reconcile
 from ..services.quota_check import check, look
+from ..services.quota_world import World
 from .cli import table
 
 if TYPE_CHECKING:

@@ -235,7 +235,10 @@ def _quotas(machine: Machine, words: Mapping[str, str]) -> list[str]:
         )
         for reading in machine.quotas
     ]
-    return [f"## {words['quotas']}", "", *_table(words["quota head"], rows)] if rows else []
+    table = list(_table(words["quota head"], rows)) if rows else []
+    off = [words["quotas off"].format(paths=words["comma"].join(map(_line, machine.quota_off)))]
+    parts = [part for part in (table, off if machine.quota_off else []) if part]
+    return [f"## {words['quotas']}", *(line for part in parts for line in ("", *part))] if parts else []
 
 
 def _amount(reading: Reading, count: int, words: Mapping[str, str]) -> str:

@@ -42,7 +42,8 @@ class Machine:
         memory: RAM that the kernel manages, bytes; None when unknown.
         disks: the places asked for, in that order.
         quotas: how much of their limits members and shared folders use; empty where nothing is limited.
-        quota_reason: why that is unknown; empty when it is not.
+        quota_off: folders whose limits the kernel does not enforce now.
+        quota_reason: why all that is unknown; empty when it is not.
     """
 
     hostname: str
@@ -53,4 +54,5 @@ class Machine:
     memory: int | None = None
     disks: tuple[Disk, ...] = ()
     quotas: tuple[Reading, ...] = ()
+    quota_off: tuple[str, ...] = ()
     quota_reason: str = ""

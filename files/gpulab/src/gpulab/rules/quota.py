@@ -23,6 +23,15 @@ _LARGEST = 1 << 60
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _DURATION = re.compile(r"(\d+) ?([mhdw])")
 _LONGEST_GRACE = 365 * 86400
+VARIABLES = (
+    "disk_quota_check_cron",
+    "disk_quota_enabled",
+    "disk_quota_folders",
+    "disk_quota_overrides",
+    "disk_quota_projects",
+)
+"""The variables of role disk_quota that preflight judges."""
+
 LIMIT_KEYS = ("soft", "hard", "files_soft", "files_hard")
 
 

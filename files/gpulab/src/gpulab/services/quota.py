@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .. import names
 from ..adapters import quotactl, state
-from ..adapters.accounts import read_accounts, run_command
+from ..adapters.accounts import read_accounts
 from ..adapters.files import exclusive_lock, read_regular, write_atomic
 from ..errors import GpulabError, InputError, NotPermittedError
 from ..rules import quota_places as places
-from ..rules.mounts import fstab_options, mount_of, parse_mountinfo, with_options
+from ..rules.mounts import fstab_options, with_options
 from ..rules.quota import NO_LIMITS, Policy, Usage, changes, describe, over, parse_policy, to_raw
 from .quota_report import FileSystem, Outcome
+from .quota_world import find_mounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ..rules.mounts import Mount
-    from ..rules.quota import Grace, Limits
+    from ..rules.quota import Limits
     from ..rules.quota_places import Place
+    from .quota_world import World
 
 USER, PROJECT = quotactl.USER, quotactl.PROJECT
 FIRST_PROJECT = 4000
@@ -32,38 +32,6 @@ FIRST_PROJECT = 4000
 
 _LIMIT = 16 << 20
 _LOCK_SECONDS = 60.0
-
-
-class Quotas(Protocol):
-    """What the kernel answers; `adapters.quotactl.Kernel` is the real one."""
-
-    def flags(self, path: str, kind: int) -> tuple[bool, bool]: ...  # noqa: D102 - see the adapter
-    def enforce(self, path: str, kind: int, *, on: bool) -> None: ...  # noqa: D102 - see the adapter
-    def grace(self, path: str, kind: int) -> Grace: ...  # noqa: D102 - see the adapter
-    def set_grace(self, path: str, kind: int, grace: Grace) -> None: ...  # noqa: D102 - see the adapter
-    def usages(self, path: str, kind: int, owners: list[int]) -> dict[int, Usage]: ...  # noqa: D102 - see the adapter
-    def set_limits(self, path: str, kind: int, wanted: dict[int, Limits]) -> None: ...  # noqa: D102 - see the adapter
-
-
-@dataclass(frozen=True)
-class World:
-    """The outside world.
-
-    Attributes:
-        root: the folder that stands for `/` where gpulab keeps its files; folders with limits are always real ones.
-        kernel: keeps the limits.
-        run: runs one of the system's tools.
-        read_mounts: reads what is mounted.
-        project_of: tells the project of a folder.
-        put_in_project: puts a tree into one.
-    """
-
-    root: Path = Path("/")
-    kernel: Quotas = field(default_factory=quotactl.Kernel)
-    run: Callable[[Sequence[str]], None] = run_command
-    read_mounts: Callable[[], Sequence[Mount]] = lambda: parse_mountinfo(Path("/proc/self/mountinfo").read_text())
-    project_of: Callable[[str], int] = quotactl.project_of
-    put_in_project: Callable[[str, int], int] = quotactl.put_in_project
 
 
 def note_path(root: Path) -> Path:
@@ -87,12 +55,6 @@ def read_note(root: Path) -> tuple[Policy, tuple[str, ...]] | None:
         raise GpulabError(f"{note_path(root)} is not what gpulab wrote ({error}); run the playbook") from error
 
 
-def find_mounts(paths: Iterable[str], world: World) -> dict[str, Mount | None]:
-    """Return the mount that each folder lies on; None where there is no such folder."""
-    mounts = world.read_mounts()
-    return {path: mount_of(os.path.realpath(path), mounts) if Path(path).is_dir() else None for path in paths}
-
-
 def reconcile(policy: Policy, members: Iterable[str], world: World, *, dry_run: bool = False) -> Outcome:
     """Give every member and project what the policy says, and take back what gpulab gave and nobody asks for now.
 
@@ -110,9 +72,13 @@ def reconcile(policy: Policy, members: Iterable[str], world: World, *, dry_run: 
         NotPermittedError: the caller is not root.
         GpulabError: a tool or the kernel failed; a run that is repeated goes on from there.
     """
-    with _explained(), contextlib.nullcontext() if dry_run else _alone(world.root):
+    with _explained(), contextlib.ExitStack() as held:
+        if not (paths_of(policy) or state.load(_memory_path(world.root)) or note_path(world.root).exists()):
+            return Outcome()  # and no folder for a lock is made, where the role has just removed it
+        if not dry_run:
+            held.enter_context(_alone(world.root))
         members = tuple(members)
-        wanted = places.places(policy, find_mounts(_paths(policy), world))
+        wanted = places.places(policy, find_mounts(paths_of(policy), world))
         return _Run(policy, members, world, dry_run=dry_run).all(wanted)
 
 
@@ -129,7 +95,7 @@ def bring_back(world: World) -> Outcome:
     with _explained(), _alone(world.root):
         policy, members = read_note(world.root) or (Policy(), ())
         run = _Run(policy, members, world, dry_run=False)
-        found = find_mounts(_paths(policy), world)
+        found = find_mounts(paths_of(policy), world)
         there = {path for path, mount in found.items() if mount is not None and mount.point in run.memory}
         run.policy = replace(
             policy,
@@ -142,7 +108,12 @@ def bring_back(world: World) -> Outcome:
         return outcome
 
 
-def _paths(policy: Policy) -> list[str]:
+def _memory_path(root: Path) -> Path:
+    return Path(names.under(root, names.QUOTA_STATE_DIR / "given.json"))
+
+
+def paths_of(policy: Policy) -> list[str]:
+    """Return every folder that a policy speaks of."""
     return [folder.path for folder in policy.folders] + [project.path for project in policy.projects]
 
 
@@ -154,7 +125,7 @@ class _Run:
         known = read_accounts(world.root)
         self.accounts = {name: known[name].uid for name in members if name in known}
         self.names = {account.uid: name for name, account in known.items()}
-        self.path = Path(names.under(world.root, names.QUOTA_STATE_DIR / "given.json"))
+        self.path = _memory_path(world.root)
         self.memory: dict[str, dict[str, Any]] = state.load(self.path) or {}
         self.before = _copy(self.memory)
 

@@ -14,7 +14,8 @@ from ..adapters.files import exclusive_lock
 from ..adapters.mail import MailError
 from ..errors import GpulabError, NotPermittedError
 from ..rules import quota_warn as warn
-from .quota import PROJECT, USER, World, find_mounts, read_note
+from .quota import PROJECT, USER, read_note
+from .quota_world import find_mounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..rules.quota import Folder, Policy
     from ..rules.quota_warn import Reading
     from ..settings import Settings
+    from .quota_world import World
 
 OFF = "off"
 """Key of what the admin hears when limits are not enforced."""
