@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 SUBCOMMANDS = {
     "broker": ("broker", "give cards to those who ask through allocate_gpu (internal)"),
     "check-gpu": ("check_gpu", "compare bookings with what runs on the cards; mail who should know"),
+    "dataset-write": (
+        "dataset_write",
+        "add, publish or remove a dataset for the curator who calls through sudo (internal)",
+    ),
+    "datasets": ("datasets", "look for published data that members have in their homes too"),
     "info": ("info", "show the cards as NVML sees them, or the reason why there are none"),
     "keep-write": ("keep_write", "write down the answer of the member who calls through sudo (internal)"),
     "leases": ("leases", "list the commands that allocate_gpu gave a card"),

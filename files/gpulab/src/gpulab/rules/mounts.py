@@ -65,6 +65,28 @@ def fstab_options(text: str, point: str) -> str | None:
     return None
 
 
+def escape(text: str) -> str:
+    """Write blanks and backslashes as fstab(5) wants them."""
+    return "".join(f"\\{ord(char):03o}" if char in " \t\n\\" else char for char in text)
+
+
+def with_line(text: str, point: str, line: str | None) -> str:
+    """Return fstab with this line for a mount point, in place of another or at the end, or without one (None)."""
+    lines = text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    ours = [
+        index
+        for index, each in enumerate(lines)
+        if (found := _FSTAB_LINE.match(each)) and not each.lstrip().startswith("#") and unescape(found[2]) == point
+    ]
+    if line is not None and ours:
+        lines[ours.pop()] = f"{line}\n"
+    elif line is not None:
+        lines.append(f"{line}\n")
+    return "".join(each for index, each in enumerate(lines) if index not in ours)
+
+
 def with_options(text: str, point: str, add: Iterable[str], remove: Iterable[str] = ()) -> str:
     """Return fstab with options added to one mount point, or taken away; every other byte stays."""
     gone = set(remove)

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from ..rules.mounts import Mount
     from ..rules.quota import Grace, Limits, Usage
 
+_TOOL_SECONDS = 3600.0
+"""quotacheck(8) reads every inode of a large file system."""
+
+
+def _run(argv: Sequence[str]) -> None:
+    run_command(argv, seconds=_TOOL_SECONDS)
+
 
 class Quotas(Protocol):
     """What the kernel answers; `adapters.quotactl.Kernel` is the real one."""
@@ -44,7 +51,7 @@ class World:
 
     root: Path = Path("/")
     kernel: Quotas = field(default_factory=quotactl.Kernel)
-    run: Callable[[Sequence[str]], None] = run_command
+    run: Callable[[Sequence[str]], None] = _run
     read_mounts: Callable[[], Sequence[Mount]] = lambda: parse_mountinfo(Path("/proc/self/mountinfo").read_text())
     project_of: Callable[[str], int] = quotactl.project_of
     put_in_project: Callable[[str, int], int] = quotactl.put_in_project
