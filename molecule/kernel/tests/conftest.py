@@ -13,6 +13,19 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
+def rebooted(host: Host) -> bool:
+    """Tell whether this is the second time that the tests run."""
+    return host.file("/root/rebooted").exists
+
+
+@pytest.fixture
+def _once(rebooted: bool) -> None:
+    """For what no reboot can change: every second here costs ten elsewhere."""
+    if rebooted:
+        pytest.skip("seen before the reboot")
+
+
+@pytest.fixture(scope="module")
 def session(host: Host) -> Person:
     """Return a function that types a command as a member in a session of its own.
 

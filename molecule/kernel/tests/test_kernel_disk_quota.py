@@ -23,12 +23,6 @@ PLACES = {
 }
 
 
-@pytest.fixture(scope="module")
-def rebooted(host: Host) -> bool:
-    """Tell whether this is the second time that the tests run."""
-    return host.file("/root/rebooted").exists
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _folders(host: Host) -> Iterator[None]:
     """Give everybody a folder of their own, and leave everybody with nothing."""
@@ -62,6 +56,7 @@ def test_writing_past_the_hard_limit_fails_for_the_member_alone(host: Host, plac
     host.run_expect([0], f"rm {bobs}")
 
 
+@pytest.mark.usefixtures("_once")
 def test_a_member_may_have_more_than_the_others(host: Host) -> None:
     done, size = write(host, "alice", "/home/alice/big", 40)
     assert (done.rc, size) == (0, 40 * MIB), done.stderr
@@ -70,6 +65,7 @@ def test_a_member_may_have_more_than_the_others(host: Host) -> None:
     host.run_expect([0], "rm /home/alice/big*")
 
 
+@pytest.mark.usefixtures("_once")
 def test_the_number_of_files_is_limited(host: Host) -> None:
     done = host.run("runuser -u bob -- sh -c 'mkdir /home/bob/big && cd /home/bob/big && touch $(seq 400)'")
     assert "Disk quota exceeded" in done.stderr
@@ -110,6 +106,7 @@ def test_what_somebody_changed_by_hand_comes_back(host: Host) -> None:
     assert "bob" not in host.run("gpulab quota apply").stdout
 
 
+@pytest.mark.usefixtures("_once")
 def test_a_member_sees_where_they_stand(host: Host, session: Person) -> None:
     write(host, "bob", "/data/bob/big", 25)
     seen = session("bob", "gpu-quota; echo ended with $?")
@@ -129,6 +126,7 @@ def checked(host: Host, *, expected: int) -> str:
     return mail
 
 
+@pytest.mark.usefixtures("_once")
 def test_each_step_is_mailed_once(host: Host) -> None:
     # Bob has 25 MiB of 30 at /data now, over the soft limit.
     host.run_expect([0], ": > /var/mail/bob")
@@ -142,6 +140,7 @@ def test_each_step_is_mailed_once(host: Host) -> None:
     checked(host, expected=2)
 
 
+@pytest.mark.usefixtures("_once")
 def test_the_hardware_ledger_shows_everybodys_use(host: Host) -> None:
     host.run_expect([0], "gpulab ledger")
     page = host.file("/home/admin/GPU_INFO.md").content_string
@@ -149,6 +148,7 @@ def test_the_hardware_ledger_shows_everybodys_use(host: Host) -> None:
     assert "| /data/vision | /data/vision |" in page
 
 
+@pytest.mark.usefixtures("_once")
 def test_a_thousand_members_cost_little_more_than_ten(host: Host) -> None:
     script = Path(__file__).parents[1] / "files/quota_speed.py"
     host.run_expect([0], f"printf %s {shlex.quote(script.read_text())} > /root/quota_speed.py")

@@ -37,6 +37,14 @@ _FSTAB_OPTIONS = (
 )
 
 
+def shown(path: str, store: str) -> bool:
+    """Tell whether a folder is the published datasets themselves."""
+    try:
+        return os.path.samestat(os.stat(path), os.stat(f"{store}/{PUBLISHED}"))
+    except FileNotFoundError:
+        return False
+
+
 @dataclass(frozen=True)
 class World:
     """The outside world.
@@ -46,6 +54,7 @@ class World:
         owner: who counts as root besides root.
         run: runs one of the system's tools.
         read_mounts: reads what is mounted.
+        shown: tells whether a folder is what is published in a store.
         flags: reads the flags of the mount that a folder is on (statvfs(3)), which the kernel enforces.
     """
 
@@ -53,6 +62,7 @@ class World:
     owner: int = 0
     run: Callable[[Sequence[str]], None] = run_command
     read_mounts: Callable[[], Sequence[Mount]] = lambda: parse_mountinfo(Path("/proc/self/mountinfo").read_text())
+    shown: Callable[[str, str], bool] = shown
     flags: Callable[[Path], int] = lambda path: os.statvfs(path).f_flag
 
 
@@ -94,7 +104,7 @@ def check(path: str, store: str, world: World) -> None:
             status = os.lstat(folder)
             if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {0, world.owner}:
                 raise InputError(f"{folder} is there already and is no folder of root's; move it away")
-    if not _shown(path, store) and not _covered(path, world) and os.path.isdir(path) and os.listdir(path):
+    if not world.shown(path, store) and not _covered(path, world) and os.path.isdir(path) and os.listdir(path):
         raise InputError(
             f"{path} holds {len(os.listdir(path))} things already, which would be hidden; move them elsewhere, "
             "run this again, and add them with gpu-dataset"
@@ -161,7 +171,7 @@ class _Run:
 
     def make_folders(self, path: str, store: str) -> None:
         wanted = {store: 0o700, **{f"{store}/{name}": mode for name, mode in MODES.items()}}
-        if not _shown(path, store):
+        if not self.world.shown(path, store):
             wanted[path] = 0o755
         for folder, mode in wanted.items():
             try:
@@ -187,7 +197,7 @@ class _Run:
         self.world.run(["systemctl", "daemon-reload"])
 
     def mount(self, path: str, store: str) -> None:
-        if _shown(path, store):
+        if self.world.shown(path, store):
             if self.world.flags(Path(path)) & _WANTED != _WANTED:
                 self.step(f"mount {path} read-only again", self.runs("mount", "-o", f"remount,{_OPTIONS}", path))
         elif _covered(path, self.world):
@@ -195,7 +205,9 @@ class _Run:
         else:
             self.step(f"mount {store}/{PUBLISHED} at {path}, read-only", self.runs("mount", path))
         # What the kernel says, not what was asked for.
-        if not self.dry_run and not (_shown(path, store) and self.world.flags(Path(path)) & _WANTED == _WANTED):
+        if not self.dry_run and not (
+            self.world.shown(path, store) and self.world.flags(Path(path)) & _WANTED == _WANTED
+        ):
             raise GpulabError(f"{path} is not read-only although it was mounted so; see findmnt {path}")
 
     def take_down(self, path: str) -> None:
@@ -218,14 +230,6 @@ class _Run:
 def _make(folder: str, mode: int) -> None:
     os.mkdir(folder, mode)
     os.chmod(folder, mode)  # whatever the umask is
-
-
-def _shown(path: str, store: str) -> bool:
-    """Tell whether a folder is the published datasets themselves."""
-    try:
-        return os.path.samestat(os.stat(path), os.stat(f"{store}/{PUBLISHED}"))
-    except FileNotFoundError:
-        return False
 
 
 def _covered(path: str, world: World) -> bool:

@@ -34,6 +34,10 @@ def walk(source: Path) -> Iterator[tuple[Entry, Opener | None]]:
     if not source.is_dir():
         yield _entry(source.name, None, str(source))
         return
+    try:
+        os.scandir(source).close()
+    except OSError as error:  # fwalk raises it for the top folder and calls onerror for those below
+        _unreadable(error)
     for parent, folders, files, descriptor in os.fwalk(source, onerror=_unreadable):
         folders.sort()
         base = os.path.relpath(parent, source)
@@ -84,10 +88,10 @@ def read_given_sums(path: Path) -> dict[str, str]:
         InputError: the file cannot be read or a line is something else.
     """
     try:
-        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        lines = path.read_bytes().decode("utf-8", "surrogateescape").split("\n")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    sums = [read_sum_line(line) for line in lines if line.strip()]
+    sums = [read_sum_line(line.rstrip("\r")) for line in lines if line.strip()]
     if not sums or None in sums:
         raise InputError(f"{path} is not a list of SHA-256 sums, as sha256sum(1) writes them")
     return dict(found for found in sums if found)
