@@ -43,6 +43,6 @@ def test_a_member_cannot_start_more_processes_than_allowed(session: Person) -> N
     assert session("carol", "echo goes on").stdout == "goes on\n"
 
 
-def test_the_cards_have_their_layout(host: Host) -> None:
+def test_the_boot_brings_the_layout_of_the_cards_back(host: Host) -> None:
     cards = json.loads(host.check_output("gpulab info --json"))["cards"]
     assert [[each["profile"] for each in card["mig_devices"]] for card in cards] == [[], ["3g.40gb", "3g.40gb"]]
