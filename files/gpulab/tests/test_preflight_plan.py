@@ -79,3 +79,19 @@ def test_limits_that_are_switched_off_may_speak_of_a_missing_folder(tmp_path: Pa
         for line in inspect(tmp_path, disk_quota_folders=folders, disk_quota_enabled=False).plan
         if line.startswith("disk limits")
     ]
+
+
+def test_a_folder_for_datasets_is_judged_where_there_are_some(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    place = {"datasets_path": str(data / "shared"), "datasets_store": str(data / ".shared"), "datasets_enabled": "auto"}
+    line = f"datasets: {data}/shared, from {data}/.shared"
+    assert line in inspect(tmp_path, **place).plan
+    (data / "shared" / "old").mkdir(parents=True)
+    with pytest.raises(InputError, match="holds 1 things already"):
+        inspect(tmp_path, **place)
+    assert line not in inspect(tmp_path, **place | {"datasets_enabled": False}).plan
+    place["datasets_path"] = "/nowhere/shared"
+    assert not [line for line in inspect(tmp_path, **place).plan if "datasets" in line]
+    with pytest.raises(InputError, match="there is no folder /nowhere; make it, or set datasets_enabled: false"):
+        inspect(tmp_path, **place | {"datasets_enabled": True})

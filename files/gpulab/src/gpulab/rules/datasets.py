@@ -10,6 +10,9 @@ from dataclasses import asdict, dataclass, fields
 from ..errors import InputError
 from .display import printable
 
+VARIABLES = ("datasets_enabled", "datasets_path", "datasets_store")
+"""The variables of role datasets that preflight judges."""
+
 RECORD_FILE = ".gpulab-dataset.json"
 SUMS_FILE = ".gpulab-sha256"
 """Sums of every file, for `sha256sum --check`."""

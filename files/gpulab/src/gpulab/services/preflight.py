@@ -11,7 +11,7 @@ from ..adapters.cgroup import device_control
 from ..rules.lab import TIERS, Lab, parse_lab
 from ..rules.member_registry import ABSENT
 from ..rules.server import judge, parse_server
-from . import guard_plan, quota_plan
+from . import dataset_mount, dataset_plan, guard_plan, quota_plan
 from .members import read_registry
 from .quota_world import World
 
@@ -64,7 +64,8 @@ def inspect(
     old_tiers = _old_tiers(lab.tier, root)
     risks = guard_plan.plan(lab, variables, root=root, control=control)
     limits = quota_plan.plan(lab, variables, World(root=root))
-    plan = (*risks, *_plan(lab, old_tiers, server.system, root), *limits)
+    datasets = dataset_plan.plan(variables, dataset_mount.World(root=root))
+    plan = (*risks, *_plan(lab, old_tiers, server.system, root), *limits, *datasets)
     return Preflight(lab=lab, plan=plan, warnings=warnings, old_tiers=old_tiers)
 
 
