@@ -29,6 +29,7 @@ SUBCOMMANDS = {
     "mig": ("mig", "split cards into MIG instances: show, plan, apply"),
     "quota": ("quota", "disk limits: who uses how much, bring them back, mail who is near one"),
     "reclaim": ("reclaim", "ask the owners of idle processes; show who is idle since when"),
+    "report": ("report", "show who used the cards, how well, and what to change"),
     "sample": ("sample", "look at the cards and keep what runs on them; every minute as a service"),
     "settings": ("settings", "print the settings in force, or check a file"),
     "windows": ("windows", "show the golden hours, and which of them it is now"),
