@@ -13,7 +13,7 @@ import pytest
 from gpulab.adapters.locks import hold
 from gpulab.errors import GpulabError, InputError, UnsafeFileError
 from gpulab.rules.dataset_wire import END, FILE, FOLDER, LINK, Entry, Request, encode, encode_sum
-from gpulab.services import dataset_store
+from gpulab.services import dataset_receive, dataset_store
 from gpulab.services.dataset_copies import search
 from gpulab.services.dataset_receive import receive
 from gpulab.services.dataset_send import measure, read_given_sums, send
@@ -199,6 +199,13 @@ def test_what_a_killed_process_left_is_cleared_and_what_works_is_not(store, sour
     os.close(held)
 
 
+def test_more_folders_than_any_dataset_has_are_refused(store, monkeypatch):
+    monkeypatch.setattr(dataset_receive, "_MOST_OTHERS", 2)
+    with pytest.raises(InputError, match="pack it into archives first"):
+        raw(store, Entry(FOLDER, "a"), Entry(LINK, "b", target="a"), Entry(FOLDER, "c"), Entry(END))
+    assert left_over(store) == []
+
+
 def test_without_room_nothing_is_begun(store):
     with pytest.raises(InputError, match="GiB are free at"):
         raw(store, size=1 << 59)
@@ -270,6 +277,7 @@ def test_copies_at_home_are_found_by_content(store, source, tmp_path):
         (eve / "link").symlink_to(bob / "deep" / "mine.jpg")
         (eve / "folder").symlink_to(bob)
         os.mkfifo(eve / "pipe")
+        (eve / "longer").write_bytes(content + b"one")
     found = search(store.folder / PUBLISHED, [("bob", bob), ("eve", eve), ("gone", tmp_path / "gone")], 100)
     (copy,) = found.found
     assert (copy.owner, copy.path, copy.size) == ("bob", str(bob / "deep/mine.jpg"), 3000)

@@ -110,8 +110,8 @@ def _read_if_like(name: str, parent: int, sizes: set[int]) -> tuple[int, str] | 
         return None  # gone, or changed into something else
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(status.st_mode) or status.st_size not in sizes:
             return None
-        return status.st_size, digest_of(descriptor)
+        return status.st_size, digest_of(descriptor, status.st_size)
     finally:
         os.close(descriptor)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LATEST = 1 << 36
+_MOST_OTHERS = 1_000_000
+"""Folders and links, which the announced number of files does not bound."""
 
 
 def receive(stream: BinaryIO, request: Request, store: Store, *, who: str, when: str) -> Record:
@@ -63,10 +65,13 @@ def receive(stream: BinaryIO, request: Request, store: Store, *, who: str, when:
 
 
 def _receive_all(stream: BinaryIO, folder: Path, request: Request) -> tuple[int, int]:
-    files = size = 0
+    files = size = others = 0
     links: list[Entry] = []
     with open(folder / SUMS_FILE, "x", encoding="utf-8", errors="surrogateescape", newline="\n") as sums:
         while (entry := decode_entry(stream.readline(LINE_LIMIT))).kind != END:
+            others += entry.kind != FILE
+            if others > _MOST_OTHERS:
+                raise InputError(f"it has more than {_MOST_OTHERS} folders and links; pack it into archives first")
             with _explained(entry):
                 if entry.kind == FOLDER:
                     os.mkdir(folder / entry.path, 0o755)

@@ -18,15 +18,21 @@ CHUNK = 1 << 20
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def digest_of(descriptor: int) -> str:
+def digest_of(descriptor: int, size: int | None = None) -> str:
     """Return the SHA-256 of an open file from where it stands, in small letters.
+
+    Args:
+        descriptor: of the file.
+        size: read no more than this, bytes, whatever its owner appends meanwhile; None for all of it.
 
     Raises:
         OSError: it cannot be read.
     """
     digest = hashlib.sha256()
-    while chunk := os.read(descriptor, CHUNK):
+    left = size
+    while chunk := os.read(descriptor, CHUNK if left is None else min(CHUNK, left)):
         digest.update(chunk)
+        left = None if left is None else left - len(chunk)
     return digest.hexdigest()
 
 
