@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from gpulab.adapters import scopes
-from gpulab.adapters.apart import run_apart
+from gpulab.adapters.apart import Apart, HeldError, run_apart
 from gpulab.adapters.device_nodes import make_missing, nodes_of
 from gpulab.adapters.scopes import Move, Mover
 from gpulab.errors import GpulabError
@@ -197,6 +197,46 @@ def test_a_child_that_hangs_is_given_up():
 def test_a_child_that_dies_is_told(how):
     with pytest.raises(ChildProcessError):
         run_apart(how, patience=5)
+
+
+def test_no_second_child_is_begun_while_the_kernel_holds_the_first(tmp_path):
+    # Opening a FIFO that nobody writes to blocks; a kill that does nothing makes it as deaf as a dead file server does.
+    fifo, begun = tmp_path / "fifo", tmp_path / "begun"
+    os.mkfifo(fifo)
+
+    def blocks():
+        with begun.open("a") as stream:
+            stream.write("x")
+        return fifo.read_text()
+
+    apart = Apart(kill=lambda _pid, _signal: None)
+    for _ in range(3):
+        with pytest.raises(HeldError):
+            apart.run("a disk", blocks, patience=0.2)
+    assert begun.read_text() == "x", "one process, however often it was asked"
+    assert apart.run("another disk", lambda: 7, patience=5) == 7, "what hangs holds up nothing else"
+    began = time.monotonic()
+    with pytest.raises(HeldError):
+        apart.run("a disk", blocks, patience=60)
+    assert time.monotonic() - began < 5, "what hung before is not waited for again"
+
+    fifo.write_text("")  # the file server is back
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            assert apart.run("a disk", lambda: 8, patience=5) == 8
+            break
+        except HeldError:
+            assert time.monotonic() < deadline, "what answers again is asked again"
+            time.sleep(0.01)
+
+
+def test_a_child_that_can_be_killed_is_not_remembered():
+    apart = Apart()
+    with pytest.raises(TimeoutError) as late:
+        apart.run("a disk", lambda: time.sleep(60), patience=0.2)
+    assert not isinstance(late.value, HeldError)
+    assert apart.run("a disk", lambda: 8, patience=5) == 8
 
 
 def test_a_driver_that_hangs_or_crashes_is_a_reason():

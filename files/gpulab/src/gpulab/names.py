@@ -53,6 +53,12 @@ BROKER_SOCKET = RUN_DIR / "broker.sock"
 SAMPLES_FILE = STATE_DIR / "samples" / "samples.db"
 """What runs on the cards, minute by minute (adapters/sample_store.py); admins may read it."""
 
+LOGIN_DIR = RUN_DIR / "login"
+"""What members' shells show at login: a file for each language, and in `members` one for each who has something."""
+
+BOARD_FILE = RUN_DIR / "board" / "index.html"
+"""The board, which nginx serves; in a folder of its own."""
+
 RECLAIM_RUN_DIR = RUN_DIR / "reclaim"
 """What idle reclaim remembers. It is about processes, so it ends with the boot."""
 

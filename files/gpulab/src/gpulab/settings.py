@@ -49,6 +49,17 @@ class Lab:
 
 
 @dataclass(frozen=True)
+class Board:
+    """The web page that shows who is on which card.
+
+    Attributes:
+        enabled: whether it is written.
+    """
+
+    enabled: bool = False
+
+
+@dataclass(frozen=True)
 class Booking:
     """Rules of the booking sheet.
 
@@ -242,6 +253,7 @@ class Settings:
 
     lab: Lab = field(default_factory=Lab)
     allocator: Allocator = field(default_factory=Allocator)
+    board: Board = field(default_factory=Board)
     booking: Booking = field(default_factory=Booking)
     checks: Checks = field(default_factory=Checks)
     datasets: Datasets = field(default_factory=Datasets)

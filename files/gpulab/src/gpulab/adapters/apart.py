@@ -5,7 +5,6 @@ The child also takes everything along that a library opened or allocated when it
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import select
@@ -21,15 +20,30 @@ Result = TypeVar("Result")
 _CHUNK = 1 << 16
 
 
-def run_apart(function: Callable[[], Result], *, patience: float) -> Result:
+class HeldError(TimeoutError):
+    """A child took too long and is still there after it was killed: the kernel holds it.
+
+    Attributes:
+        pid: the child.
+    """
+
+    def __init__(self, pid: int) -> None:
+        """Say which."""
+        super().__init__(f"process {pid} is held by the kernel")
+        self.pid = pid
+
+
+def run_apart(function: Callable[[], Result], *, patience: float, kill: Callable[[int, int], None] = os.kill) -> Result:
     """Call a function in a child process and return its result.
 
     Args:
         function: takes nothing; what it returns must be picklable.
         patience: seconds it may take.
+        kill: sends a signal, see os.kill.
 
     Raises:
-        TimeoutError: it took longer. The child was killed; one that the kernel holds is left behind.
+        HeldError: it took longer, and the kernel holds the child, which is left behind.
+        TimeoutError: it took longer. The child was killed.
         ChildProcessError: the child died, or the function raised.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
@@ -37,14 +51,17 @@ def run_apart(function: Callable[[], Result], *, patience: float) -> Result:
     if child == 0:
         _child(function, writer)
     os.close(writer)
+    late = False
     try:
         data = _read(reader, time.monotonic() + patience)
     except TimeoutError:
-        os.kill(child, signal.SIGKILL)
-        raise
+        late = True
+        kill(child, signal.SIGKILL)
     finally:
         os.close(reader)
-        _reap(child)
+        ended = _reap(child)
+    if late:
+        raise TimeoutError if ended else HeldError(child)
     if not data:
         raise ChildProcessError("the child process died")
     fine, value = pickle.loads(data)  # noqa: S301 - our own child wrote it
@@ -83,10 +100,57 @@ def _read(reader: int, deadline: float) -> bytes:
         chunks.append(chunk)
 
 
-def _reap(child: int) -> None:
-    """Collect the child, and any that was left behind earlier; one that the kernel holds does not stop us."""
+def _reap(child: int) -> bool:
+    """Collect the child; return whether it has ended. One that the kernel holds does not stop us."""
     for _ in range(50):
-        with contextlib.suppress(ChildProcessError):
-            if os.waitpid(child, os.WNOHANG)[0]:
-                break
+        if _ended(child):
+            return True
         time.sleep(0.001)
+    return False
+
+
+def _ended(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
+
+
+class Apart:
+    """Calls functions apart, again and again, each under a name.
+
+    While the kernel holds the last child of a name no other is begun under it: a file system that hangs for a day costs
+    one process, not one for each look.
+
+    Args:
+        kill: sends a signal, see os.kill.
+    """
+
+    def __init__(self, kill: Callable[[int, int], None] = os.kill) -> None:
+        """Nothing is held yet."""
+        self._kill = kill
+        self._held: dict[str, int] = {}
+
+    def run(self, name: str, function: Callable[[], Result], *, patience: float) -> Result:
+        """Call a function as run_apart does.
+
+        Args:
+            name: of what may hang.
+            function: see run_apart.
+            patience: likewise.
+
+        Raises:
+            HeldError: it took longer, or the last child of that name still hangs.
+            TimeoutError: it took longer.
+            ChildProcessError: see run_apart.
+        """
+        child = self._held.get(name)
+        if child is not None:
+            if not _ended(child):
+                raise HeldError(child)
+            del self._held[name]
+        try:
+            return run_apart(function, patience=patience, kill=self._kill)
+        except HeldError as error:
+            self._held[name] = error.pid
+            raise

@@ -27,6 +27,7 @@ SUBCOMMANDS = {
     "ledger": ("ledger", "rewrite the hardware ledger and the card list"),
     "members": ("members", "list the accounts that gpulab manages"),
     "mig": ("mig", "split cards into MIG instances: show, plan, apply"),
+    "overview": ("overview", "write the login messages, and the board; every minute as a service"),
     "quota": ("quota", "disk limits: who uses how much, bring them back, mail who is near one"),
     "reclaim": ("reclaim", "ask the owners of idle processes; show who is idle since when"),
     "report": ("report", "show who used the cards, how well, and what to change"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import names
 from ..adapters.nvml_light import Binding
+from ..adapters.resident import notify, up_to_date
 from ..adapters.sample_store import SampleWriter
 from ..adapters.sampler import Sampler
 from ..errors import InputError, NotPermittedError
@@ -17,7 +18,7 @@ from ..services.sampling import Watch, run
 from ..settings import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _USAGE = """\
 usage: gpulab sample [--forever]
@@ -25,12 +26,7 @@ usage: gpulab sample [--forever]
 Look at the cards and keep what runs on them in /var/lib/gpulab/samples. --forever is for gpulab-sampler.service: it
 looks every minute (idle_reclaim_sample_seconds) until a new process shall take over."""
 
-_RELEASE = "/opt/gpulab/current"
 _ROOT = Path("/")
-_SETTINGS = (
-    Path(names.under(_ROOT, names.SETTINGS_FILE)),
-    Path(names.under(_ROOT, names.SETTINGS_DIR)) / "reclaim.toml",
-)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -58,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
         idle_seconds=rules.idle_minutes * 60,
     )
     if argv:
-        run(watch, rules.sample_seconds, _up_to_date(), _notify)
+        run(watch, rules.sample_seconds, up_to_date(_ROOT, "reclaim"), notify)
         return 0
     tick = watch.look()
     if tick.reason:
@@ -79,32 +75,3 @@ def _group_of(folder: Path) -> int | None:
         return folder.stat().st_gid
     except OSError:
         return None
-
-
-def _up_to_date() -> Callable[[], bool]:
-    """Return a function that tells whether release and settings are still those we began with."""
-
-    def what_counts() -> tuple[object, ...]:
-        return (os.path.realpath(_RELEASE), *(_changed(path) for path in _SETTINGS))
-
-    began = what_counts()
-    return lambda: what_counts() == began
-
-
-def _changed(path: Path) -> int | None:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return None
-
-
-def _notify(state: str) -> None:
-    """Tell systemd (sd_notify(3)); nothing when it did not start us."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    import socket  # noqa: PLC0415 - only where systemd asks for it
-
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as connection:
-        connection.connect(f"\0{address[1:]}" if address.startswith("@") else address)
-        connection.sendall(state.encode())

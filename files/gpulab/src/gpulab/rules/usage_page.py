@@ -1,6 +1,6 @@
 """A usage report as one HTML page that needs nothing else: plots are SVG in the page, no script, no link outside.
 
-Everything that comes from records is escaped; the page's own policy (Content-Security-Policy) lets nothing run or load.
+Everything that comes from records is escaped.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from .html_page import head
 from .usage_words import WORDS, hours, percent, table_rows
 
 if TYPE_CHECKING:
@@ -43,10 +44,7 @@ def render(document: dict[str, Any], language: str) -> str:
 
 def _parts(document: dict[str, Any], language: str) -> Iterator[str]:
     words = WORDS[language]
-    yield f'<!DOCTYPE html>\n<html lang="{language}"><head><meta charset="utf-8">'
-    yield "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{escape(document['title'])}</title><style>{_STYLE}</style></head><body>"
+    yield from head(document["title"], language, _STYLE)
     yield f"<h1>{escape(document['title'])}</h1><p>{escape(document['sum'])}</p>"
     if document["members"]:
         tables = table_rows(document, language)

@@ -18,7 +18,7 @@ from .quota import PROJECT, USER, read_note
 from .quota_world import find_mounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from ..rules.quota import Folder, Policy
     from ..rules.quota_warn import Reading
@@ -59,17 +59,14 @@ def look(world: World) -> Look:
     if note is None:
         return Look()
     policy, members = note
-    known = read_accounts(world.root)
-    accounts = {name: known[name].uid for name in members if name in known}
+    accounts = account_ids(members, world)
     found: list[Reading] = []
     off: list[str] = []
     on: list[str] = []
     for folder in unique(policy, world):
-        (on if _enforced(world, folder.path, USER) else off).append(folder.path)
-        if folder.path in on:
-            usages = world.kernel.usages(folder.path, USER, list(accounts.values()))
-            for name, uid in accounts.items():
-                found += warn.readings(name, folder.path, usages[uid])
+        readings = read_folder(world, folder.path, accounts)
+        (off if readings is None else on).append(folder.path)
+        found += readings or ()
     shared: list[Reading] = []
     for project in policy.projects:
         number = world.project_of(project.path) if _enforced(world, project.path, PROJECT) else 0
@@ -77,6 +74,33 @@ def look(world: World) -> Look:
             (usage,) = world.kernel.usages(project.path, PROJECT, [number]).values()
             shared += warn.readings(project.path, project.path, usage)
     return Look(tuple(found), tuple(shared), tuple(off), tuple(on))
+
+
+def account_ids(members: Iterable[str], world: World) -> dict[str, int]:
+    """Return the uid of each member who has an account.
+
+    Raises:
+        OSError: the account files cannot be read.
+    """
+    known = read_accounts(world.root)
+    return {name: known[name].uid for name in members if name in known}
+
+
+def read_folder(world: World, path: str, accounts: Mapping[str, int]) -> list[Reading] | None:
+    """Read how much some people use on the file system of a folder; None when no limits are in force there.
+
+    Args:
+        world: the outside.
+        path: the folder.
+        accounts: uid by name.
+
+    Raises:
+        OSError: the caller is not root, or the file system does not answer.
+    """
+    if not _enforced(world, path, USER):
+        return None
+    usages = world.kernel.usages(path, USER, list(accounts.values()))
+    return [reading for name, uid in accounts.items() for reading in warn.readings(name, path, usages[uid])]
 
 
 def own(world: World, uid: int, name: str) -> tuple[Reading, ...] | None:
