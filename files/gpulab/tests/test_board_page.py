@@ -79,7 +79,7 @@ def test_it_says_who_is_where_what_is_booked_and_how_full_the_disks_are():
     for said in (
         "Vision lab: who is on which card",
         "As of 2026-12-02 15:30",
-        "Cards: 1 of 3 free",
+        "Cards: 2 of 3 free",
         "card 0 in use bob (train)",
         "booked: bob train until 17:30",
         "20.0 GiB / 80.0 GiB NVIDIA A100",

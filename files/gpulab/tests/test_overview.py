@@ -235,7 +235,7 @@ def test_the_service_looks_every_full_minute_until_it_is_out_of_date():
     looks, slept, told = [], [], []
     current = iter([True, True, False])
     run(lambda: looks.append(1), lambda: next(current), told.append, sleep=slept.append, clock=lambda: 130.0)
-    assert (len(looks), slept) == (3, [50.0, 50.0])
+    assert (len(looks), slept) == (3, [50.0, 50.0, 50.0])
     assert told == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
 
 

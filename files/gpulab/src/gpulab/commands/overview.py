@@ -84,10 +84,12 @@ def run(
     """
     look()
     tell("READY=1")
-    while is_current():
-        tell("WATCHDOG=1")
+    while True:
         sleep(_SECONDS - clock() % _SECONDS)
+        if not is_current():
+            return
         look()
+        tell("WATCHDOG=1")
 
 
 def _uptime() -> float:
