@@ -83,7 +83,7 @@ def test_it_says_who_is_where_what_is_booked_and_how_full_the_disks_are():
         "card 0 in use bob (train)",
         "booked: bob train until 17:30",
         "20.0 GiB / 80.0 GiB NVIDIA A100",
-        "2026-12-03 card 0-1 12-03 15:30 – 12-03 19:30 bob train",
+        "Thu 2026-12-03 card 0-1 15:30 – 19:30 bob train",
         "Waiting 2 card(s) since 15:30 bob train",
         "/home 5.0 GiB free",
         "/data cannot be used now: does not answer",

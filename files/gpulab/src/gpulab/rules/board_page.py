@@ -5,6 +5,7 @@ Made for phones: one column, no table, and long words break. Whatever members wr
 
 from __future__ import annotations
 
+from datetime import datetime, time
 from typing import TYPE_CHECKING
 
 from .board_words import WORDS
@@ -16,7 +17,6 @@ from .overview import BOOKED, BROKEN, FREE, RUNNING, USED, WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from datetime import datetime
 
     from .machine import Disk
     from .overview import Overview, Spot, Work
@@ -101,22 +101,25 @@ def _work(seen: Overview, language: str, words: dict[str, str]) -> Iterator[str]
         yield f"<p>{PROBLEMS[language][seen.desk.problem]}: {safe(seen.desk.detail, _REASON)}</p>"
     elif not seen.desk.work:
         yield f"<p>{words[f'nothing {seen.tier}']}</p>"
-    for state in (RUNNING, BOOKED, WAITING):
-        found = [work for work in seen.desk.work if work.state == state]
-        if state == BOOKED:  # by day, as a calendar
-            days = dict.fromkeys(f"{work.start:%Y-%m-%d}" for work in found[:_MOST_WORK] if work.start)
-            groups = [(day, [work for work in found if f"{work.start:%Y-%m-%d}" == day]) for day in days]
-        else:
-            groups = [(words[state], found)] if found else []
-        for title, group in groups:
-            yield f"<h3>{title}</h3>{_rows(group, seen.at, words)}"
+    by_state = {state: [work for work in seen.desk.work if work.state == state] for state in (RUNNING, WAITING)}
+    yield _rows(words[RUNNING], by_state[RUNNING], seen.at, words)
+    days: dict[datetime, list[Work]] = {}
+    for work in seen.desk.work:
+        if work.state == BOOKED and work.start:
+            days.setdefault(datetime.combine(work.start, time()), []).append(work)
+    for day, group in sorted(days.items()):
+        yield _rows(f"{words['days'].split()[day.weekday()]} {day:%Y-%m-%d}", group, day, words)
+    yield _rows(words[WAITING], by_state[WAITING], seen.at, words)
 
 
-def _rows(group: Sequence[Work], now: datetime, words: dict[str, str]) -> str:
-    rows = [f"<li>{' '.join(_row(work, now, words))}</li>" for work in group[:_MOST_WORK]]
+def _rows(title: str, group: Sequence[Work], day: datetime, words: dict[str, str]) -> str:
+    """Write some work below a title; times of that day come without it. Nothing when there is none."""
+    if not group:
+        return ""
+    rows = [f"<li>{' '.join(_row(work, day, words))}</li>" for work in group[:_MOST_WORK]]
     if len(group) > _MOST_WORK:
         rows.append(f"<li>{words['more'].format(count=len(group) - _MOST_WORK)}</li>")
-    return f"<ul>{''.join(rows)}</ul>"
+    return f"<h3>{title}</h3><ul>{''.join(rows)}</ul>"
 
 
 def _row(work: Work, now: datetime, words: dict[str, str]) -> Iterable[str]:
