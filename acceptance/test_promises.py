@@ -150,6 +150,15 @@ def test_the_rules_page_is_there_for_everybody_in_both_languages(server: Server)
     assert server.host.file("/etc/motd.d/50-gpulab").exists, "nothing is shown at login"
 
 
+@promise("S12", "login message")
+def test_shells_find_lines_of_this_minute(server: Server) -> None:
+    lines = server.as_member("cat /run/gpulab/login/en; cut -d. -f1 /proc/uptime").stdout.splitlines()
+    assert len(lines) == 5, "there are none; see journalctl -u gpulab-overview"  # noqa: PLR2004 - four and the time now
+    age = int(lines[4]) - int(lines[0])
+    assert age <= 150, f"the lines are {age} s old; see journalctl -u gpulab-overview"  # noqa: PLR2004 - a look and more
+    assert server.host.file("/etc/profile.d/gpulab-login.sh").exists, "no shell reads them"
+
+
 @promise("S13", "usage report")
 def test_a_report_of_today_can_be_made(server: Server) -> None:
     began = time.monotonic()

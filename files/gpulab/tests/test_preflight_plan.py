@@ -72,6 +72,50 @@ def test_disk_limits_that_cannot_be_are_refused_before_anything_changes(
     assert line in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("listen", "why"),
+    [
+        ("8080", "give a loopback or LAN address of the server and a port, such as 127.0.0.1:8080"),
+        (8080, "board_listen is 8080; give"),
+        ("127.0.0.1", "such as 127.0.0.1:8080"),
+        ("127.0.0.1:0", "board_listen is '127.0.0.1:0'; give"),
+        ("127.0.0.1:65536", "give a loopback"),
+        ("127.0.0.300:80", "which is no address; give"),
+        ("[fd00::1::2]:80", "which is no address; give"),
+        ("fd00::7:8080", "such as 127.0.0.1:8080 or [fd00::7]:8080"),
+        ("gpu1.example.org:8080", "give a loopback"),
+        ("0.0.0.0:8080", "which more than the lab may reach; give"),
+        ("[::]:8080", "which more than the lab may reach; give"),
+        ("8.8.8.8:8080", "which more than the lab may reach; give"),
+        ("[2001:4860:4860::8888]:80", "which more than the lab may reach; give"),
+        ("127.0.0.1:8080; root /etc", "give a loopback"),
+        ("127.0.0.1:8080\n", "give a loopback"),
+    ],
+)
+def test_a_board_for_everybody_in_the_world_is_refused(tmp_path: Path, listen: object, why: str) -> None:
+    for enabled in (True, False):
+        with pytest.raises(InputError) as caught:
+            inspect(tmp_path, board_enabled=enabled, board_listen=listen)
+        assert str(caught.value).startswith(f"board_listen is {listen!r}")
+        assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "listen", ["127.0.0.1:8080", "[::1]:80", "192.168.1.10:8080", "10.0.0.1:1", "100.64.0.1:8080", "[fd00::7]:65535"]
+)
+def test_a_board_for_the_lab_is_told_of_in_the_plan(tmp_path: Path, listen: str) -> None:
+    plan = inspect(tmp_path, board_enabled=True, board_listen=listen).plan
+    assert f"board: http://{listen}/, for everybody who can reach it" in plan
+    assert not [line for line in inspect(tmp_path, board_listen=listen).plan if line.startswith("board")]
+
+
+def test_mistyped_words_about_the_board_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="board_enabled is 'perhaps'; give true or false"):
+        inspect(tmp_path, board_enabled="perhaps")
+    with pytest.raises(InputError, match="did you mean board_enabled"):
+        inspect(tmp_path, board_enable=True)
+
+
 def test_limits_that_are_switched_off_may_speak_of_a_missing_folder(tmp_path: Path) -> None:
     folders = [{"path": "/nowhere", "hard": "2G"}]
     assert not [
