@@ -5,6 +5,7 @@ The child also takes everything along that a library opened or allocated when it
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import select
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _CHUNK = 1 << 16
+_GRACE = 50
+"""Milliseconds that a child which has answered, or was killed, may take to end."""
 
 
 class HeldError(TimeoutError):
@@ -102,11 +105,13 @@ def _read(reader: int, deadline: float) -> bytes:
 
 def _reap(child: int) -> bool:
     """Collect the child; return whether it has ended. One that the kernel holds does not stop us."""
-    for _ in range(50):
-        if _ended(child):
-            return True
-        time.sleep(0.001)
-    return False
+    with contextlib.suppress(OSError):  # collected already
+        handle = os.pidfd_open(child)
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        poll.poll(_GRACE)
+        os.close(handle)
+    return _ended(child)
 
 
 def _ended(child: int) -> bool:
