@@ -121,6 +121,11 @@ def test_who_does_not_write_it_shows_nothing_old(host: Host, fetch: Callable[...
     assert fetch().startswith("200 ")
 
 
+def test_members_are_told_how_to_see_it(host: Host) -> None:
+    rules = host.check_output("runuser -u bob -- cat /home/admin/GPU_SCHEDULE/README.md")
+    assert rules.count("`ssh -L 8080:127.0.0.1:8080 ") == 2, "in English and Chinese"
+
+
 def test_members_cannot_change_it(host: Host) -> None:
     for what in ("echo x >> /run/gpulab/board/index.html", "rm /run/gpulab/board/index.html"):
         assert host.run(f"runuser -u bob -- sh -c '{what}'").rc != 0
