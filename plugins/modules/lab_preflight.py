@@ -73,6 +73,11 @@ old_tiers:
   type: list
   elements: str
   sample: [table]
+board:
+  description: Whether there is a board, wanted now or from an earlier run.
+  returned: success
+  type: bool
+  sample: false
 windows:
   description:
     - The golden hours as pages show them, each with C(name), C(hours), C(days_en), C(days_zh), C(class), C(max_cards),
@@ -128,6 +133,7 @@ def main() -> None:
         tier_reason=found.lab.tier_reason,
         group_size=found.lab.group_size,
         old_tiers=list(found.old_tiers),
+        board=found.board,
         windows=rows(found.lab.windows),
         plan=list(found.plan),
     )

@@ -42,6 +42,16 @@ def test_the_first_line_says_which_cards_are_free():
     assert common(seen(spots=SPOTS[1:2]), "en").line == "GPU: none of 1 cards free"
 
 
+def test_instances_are_no_cards():
+    spots = (
+        Spot(0, "0"),
+        Spot(1, "1 (3g.40gb)", instance=True),
+        Spot(1, "1 (3g.40gb)", people=("bob (x)",), instance=True),
+    )
+    assert common(seen(spots=spots), "en").line == "GPU: 2 of 3 cards and instances free: 0, 1 (3g.40gb)"
+    assert common(seen(spots=spots), "zh").line == "GPU：3 张卡（含 MIG 实例）中 2 张空闲：0、1 (3g.40gb)"
+
+
 def test_what_is_not_new_says_of_when_it_is():
     assert common(seen(), "en").stale == "(as of 12-02 15:30) GPU: 2 of 4 cards free: 0, 2; cannot be used now: 3"
     assert common(seen(), "zh").stale.startswith("（12-02 15:30 的情况）GPU：")

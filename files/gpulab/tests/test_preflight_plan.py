@@ -109,6 +109,14 @@ def test_a_board_for_the_lab_is_told_of_in_the_plan(tmp_path: Path, listen: str)
     assert not [line for line in inspect(tmp_path, board_listen=listen).plan if line.startswith("board")]
 
 
+def test_a_board_from_before_is_known(tmp_path: Path) -> None:
+    assert inspect(tmp_path, board_enabled=True).board
+    assert not inspect(tmp_path).board
+    (tmp_path / "etc/gpulab/conf.d").mkdir(parents=True)
+    (tmp_path / "etc/gpulab/conf.d/board.toml").write_text("[board]\nenabled = true\n")
+    assert inspect(tmp_path, board_enabled=False).board
+
+
 def test_mistyped_words_about_the_board_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="board_enabled is 'perhaps'; give true or false"):
         inspect(tmp_path, board_enabled="perhaps")

@@ -27,8 +27,10 @@ _MOST_DISKS = 2
 
 WORDS: dict[str, dict[str, str]] = {
     "en": {
-        "free": "GPU: {free} of {total} cards free",
-        "none": "GPU: none of {total} cards free",
+        "free": "GPU: {free} of {total} {cards} free",
+        "none": "GPU: none of {total} {cards} free",
+        "all cards": "cards",
+        "all instances": "cards and instances",
         "which": ": {names}",
         "broken": "; cannot be used now: {names}",
         "waiting": "; {count} waiting",
@@ -52,8 +54,10 @@ WORDS: dict[str, dict[str, str]] = {
         "disk": "{path} {share} % full",
     },
     "zh": {
-        "free": "GPU：{total} 张卡中 {free} 张空闲",
-        "none": "GPU：{total} 张卡都在使用",
+        "free": "GPU：{total} {cards}中 {free} 张空闲",
+        "none": "GPU：{total} {cards}都在使用",
+        "all cards": "张卡",
+        "all instances": "张卡（含 MIG 实例）",
         "which": "：{names}",
         "broken": "；目前不可用：{names}",
         "waiting": "；{count} 个任务在排队",
@@ -147,12 +151,16 @@ def _free(seen: Overview, language: str) -> str:
     queue = words["waiting"].format(count=waiting) if waiting else ""
     pool = seen.desk.pool
     if pool is not None:
-        return words["free" if pool.free else "none"].format(free=pool.free, total=pool.total) + queue
+        return (
+            words["free" if pool.free else "none"].format(free=pool.free, total=pool.total, cards=words["all cards"])
+            + queue
+        )
     if not seen.sure:
         reason = printable(seen.reason) or PROBLEMS[language][seen.desk.problem]
         return words["unknown"].format(reason=reason)
     names, broken = ([printable(spot.name, _NAME) for spot in seen.those(state)] for state in (FREE, BROKEN))
-    line = words["free" if names else "none"].format(free=len(names), total=len(seen.spots))
+    cards = words["all instances" if any(spot.instance for spot in seen.spots) else "all cards"]
+    line = words["free" if names else "none"].format(free=len(names), total=len(seen.spots), cards=cards)
     if names:
         line += words["which"].format(names=_some(names, words))
     if broken:

@@ -37,6 +37,7 @@ class Spot:
         total: bytes; None when unknown.
         people: who is on it, each as `bob (python)`.
         reason: why it cannot be used or read, one clause; empty when it can.
+        instance: a MIG instance.
     """
 
     index: int
@@ -46,6 +47,7 @@ class Spot:
     total: int | None = None
     people: tuple[str, ...] = ()
     reason: str = ""
+    instance: bool = False
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,7 @@ def _spots(seen: View) -> list[Spot]:
                 None if place.reason else place.total,
                 (*holders, *place.strangers),
                 place.reason,
+                place.instance,
             )
         )
     return spots

@@ -31,12 +31,14 @@ class Preflight:
         plan: lines for the admin, risky steps first.
         warnings: what is worth knowing but stops nothing.
         old_tiers: tiers whose parts are on the server and not wanted now.
+        board: whether there is a board, wanted now or from an earlier run.
     """
 
     lab: Lab
     plan: tuple[str, ...]
     warnings: tuple[str, ...]
     old_tiers: tuple[str, ...]
+    board: bool
 
 
 def inspect(
@@ -67,7 +69,11 @@ def inspect(
     limits = quota_plan.plan(lab, variables, World(root=root))
     datasets = dataset_plan.plan(variables, dataset_mount.World(root=root))
     plan = (*risks, *_plan(lab, old_tiers, server.system, root), *limits, *datasets, *board.plan(variables))
-    return Preflight(lab=lab, plan=plan, warnings=warnings, old_tiers=old_tiers)
+    return Preflight(lab=lab, plan=plan, warnings=warnings, old_tiers=old_tiers, board=_board(variables, root))
+
+
+def _board(variables: Mapping[str, Any], root: Path) -> bool:
+    return bool(board.plan(variables)) or Path(names.under(root, names.SETTINGS_DIR), "board.toml").exists()
 
 
 def _old_tiers(tier: str, root: Path) -> tuple[str, ...]:
