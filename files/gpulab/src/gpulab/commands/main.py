@@ -20,6 +20,7 @@ SUBCOMMANDS = {
     "members": ("members", "list the accounts that gpulab manages"),
     "mig": ("mig", "split cards into MIG instances: show, plan, apply"),
     "settings": ("settings", "print the settings in force, or check a file"),
+    "slurm": ("slurm", "put the golden hours of this moment into Slurm"),
     "schedule-write": ("schedule_write", "change the booking sheet for the member who calls through sudo (internal)"),
 }
 """Subcommand name: module in this package (it has `main(argv) -> int`), one line of help."""

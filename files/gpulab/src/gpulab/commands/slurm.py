@@ -1,0 +1,48 @@
+"""`gpulab slurm`: what role tier_slurm has its timer do."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ..adapters.clock import server_now
+from ..errors import InputError
+from ..rules.windows import class_at
+from ..services import slurm_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str]) -> int:
+    """Apply the golden hours, or say what they are.
+
+    Args:
+        argv: arguments after the subcommand.
+
+    Raises:
+        GpulabError: the table is not there or Slurm does not answer.
+    """
+    parser = argparse.ArgumentParser(prog="gpulab slurm", description="Slurm's part of gpulab.")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    windows = actions.add_parser("windows", help="put the golden hours of this moment into Slurm's QOS rows")
+    windows.add_argument("--at", type=_moment, metavar="TIME", help='another moment, "YYYY-MM-DD HH:MM", to try it out')
+    windows.add_argument("--check", action="store_true", help="only print what would be done")
+    options = parser.parse_args(argv)
+    when = options.at or server_now()
+    table = slurm_windows.load_table()
+    commands = slurm_windows.apply(table, when, dry_run=options.check)
+    window = class_at(table, when)
+    now = f"{window.name} ({window.hours}), for {window.work} work" if window else "outside every window"
+    print(f"{when:%Y-%m-%d %H:%M}: {now}")
+    for command in commands:
+        print(f"{'would do' if options.check else 'done'}: {command}")
+    return 0
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d %H:%M")  # noqa: DTZ007 - naive server time, as everywhere
+    except ValueError:
+        raise InputError(f'{text!r} is not a moment; write it as "2026-12-01 09:00"') from None
