@@ -87,7 +87,7 @@ class Weights:
     age: int = 2000
     qos: int = 4000
     partition: int = 1000
-    submission: int = 10000
+    submission: int = 12000
 
 
 @dataclass(frozen=True)

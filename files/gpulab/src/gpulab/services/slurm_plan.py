@@ -136,7 +136,8 @@ def judge(
 
 def standing(root: Path) -> slurm_plan.Standing:
     """Read which names Slurm's own files bind us to."""
-    cluster = _text(root / "var/lib/slurm/slurmctld/clustername").strip()
+    # "lab|2351": the name and, since 24.05, the number of the cluster
+    cluster = _text(root / "var/lib/slurm/slurmctld/clustername").strip().partition("|")[0]
     found = _CONTROLLER.search(_text(root / "etc/slurm/slurm.conf"))
     return slurm_plan.Standing(cluster=cluster, controller=found[1] if found else "")
 
