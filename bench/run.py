@@ -29,7 +29,7 @@ class Figure:
         what: what was compared.
         ours: measured value of gpulab.
         other: measured value of the alternative.
-        unit: of both, `s` or `tasks`.
+        unit: of both: `s`, `tasks` or `MiB`.
         limit: the largest ratio ours / other that we accept; None when it is only told.
     """
 
@@ -151,7 +151,7 @@ def measure_site(folder: Path) -> list[Figure]:
         Figure("first run / apt-get install of its packages", first.seconds, floor, "s", None),
         Figure("no-change run, 1,000 / 10 members", thousand.seconds, ten.seconds, "s", 1.5),
         Figure("tasks of a no-change run, 1,000 / 10 members", thousand.tasks, ten.tasks, "tasks", 1.0),
-        Figure("tasks of a no-change run / allowed", ten.tasks, 60, "tasks", 1.0),
+        Figure("tasks of a no-change run / allowed", ten.tasks, 75, "tasks", 1.0),
         Figure("10 members unchanged, role members / loop", members_only.seconds, loop.seconds, "s", None),
     ]
 
@@ -190,17 +190,66 @@ def measure_commands() -> list[Figure]:
     ]
 
 
+def measure_allocator(folder: Path) -> list[Figure]:
+    """What a job pays for its card, against the bare start of Python; what the broker keeps in memory."""
+    say("a card for a command")
+    play(TOP / "bench" / "allocator.yml", inventory(folder, 10))
+    script = (
+        "import subprocess, time\n"
+        "def best(command, rounds, before=()):\n"
+        "    times = []\n"
+        "    for _ in range(rounds):\n"
+        "        before and subprocess.run(before, check=True)\n"
+        "        began = time.perf_counter()\n"
+        "        subprocess.run(member + command, check=True, stdout=subprocess.DEVNULL)\n"
+        "        times.append(time.perf_counter() - began)\n"
+        "    return min(times)\n"
+        "member = ['setpriv', '--reuid=member0001', '--regid=member0001', '--init-groups', '--']\n"
+        "bare = best(['python3', '-c', 'pass'], 60)\n"
+        "lease = ['allocate_gpu', '--', 'true']\n"
+        "cold = best(lease, 5, ['systemctl', 'stop', 'gpulab-broker.service'])\n"
+        "warm = best(lease, 60)\n"
+        "show = ['systemctl', 'show', '--property=MainPID', '--value', 'gpulab-broker.service']\n"
+        "pid = subprocess.run(show, check=True, capture_output=True, text=True).stdout.strip()\n"
+        "status = open(f'/proc/{pid}/status').read()\n"
+        "print(bare, warm, cold, status.split('VmRSS:')[1].split()[0])\n"
+    )
+    done = podman("exec", "--interactive", MACHINE, "python3", "-", input=script)
+    bare, warm, cold, resident = (float(part) for part in done.stdout.split())
+    return [
+        Figure("allocate_gpu -- true / python3 -c pass", warm, bare, "s", 3.0),
+        Figure("the same when the broker has to start first", cold, bare, "s", None),
+        Figure("memory of the broker / allowed", resident / 1024, 30, "MiB", 1.0),
+    ]
+
+
+def measure_sampler(folder: Path) -> list[Figure]:
+    """One look of the sampler against one call of Debian's nvidia-smi: 8 cards, 100 processes, processor time."""
+    say("a look of the sampler and a call of nvidia-smi, 8 cards, 100 processes")
+    fetched = subprocess.run([TOP / "simulator" / "honesty" / "fetch-nvidia-smi", folder], check=False)
+    if fetched.returncode:
+        sys.exit("bench: nvidia-smi could not be fetched; see above")
+    podman("cp", str(folder / "nvidia-smi"), f"{MACHINE}:/usr/local/bin/nvidia-smi")
+    podman("exec", MACHINE, "gpusim", "init", "--cards", "a100-sxm4-80gb:8")
+    script = (TOP / "bench" / "look.py").read_text()
+    python = "/opt/gpulab/current/bin/python"
+    done = podman("exec", "--interactive", MACHINE, python, "-", "100", input=script)
+    look, call = (float(part) for part in done.stdout.split())
+    return [Figure("a look of the sampler / nvidia-smi --query-compute-apps", look / 1000, call / 1000, "s", 1.5)]
+
+
 def main(argv: list[str]) -> int:
     """Measure, print, write; 1 when a limit is not kept."""
     with tempfile.TemporaryDirectory() as folder:
-        figures = measure_site(Path(folder)) + measure_commands()
+        place = Path(folder)
+        figures = measure_site(place) + measure_commands() + measure_allocator(place) + measure_sampler(place)
     for machine in (MACHINE, FLOOR_MACHINE):
         podman("rm", "--force", "--time", "0", machine)
     width = max(len(figure.what) for figure in figures)
     print(f"{'':{width}}  {'ours':>10}  {'other':>10}  {'ratio':>7}  limit")
     for figure in figures:
         limit = "" if figure.limit is None else f"{figure.limit:.1f} {'kept' if figure.holds else 'BROKEN'}"
-        values = f"{figure.ours:>8.2f} {figure.unit[:1]}  {figure.other:>8.2f} {figure.unit[:1]}"
+        values = f"{figure.ours:>8.3f} {figure.unit[:1]}  {figure.other:>8.3f} {figure.unit[:1]}"
         print(f"{figure.what:{width}}  {values}  {figure.ratio:>7.2f}  {limit}")
     result = [{**asdict(figure), "ratio": figure.ratio} for figure in figures]
     Path(argv[0]).write_text(json.dumps(result, indent=2))

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import subprocess
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -38,9 +39,10 @@ def _connect(name: str) -> Host:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that asks for a host on every machine of the scenario."""
+    """Run each test that asks for a host on every machine of the scenario, or on those its module names in MACHINES."""
     if "host" in metafunc.fixturenames:
-        metafunc.parametrize("host", sorted(_inventory()), indirect=True, scope="module")
+        machines = getattr(metafunc.module, "MACHINES", None) or sorted(_inventory())
+        metafunc.parametrize("host", machines, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -66,33 +68,50 @@ def as_member(host: Host) -> Person:
     return run
 
 
+@dataclass(frozen=True)
+class Played:
+    """What a run of a playbook came to."""
+
+    returncode: int
+    """Exit status of ansible-playbook."""
+
+    stdout: str
+    """All that it printed, on either stream: under Molecule the message of a failed task goes to standard error."""
+
+    @property
+    def said(self) -> str:
+        """All that it printed, with long lines put together again."""
+        return " ".join(self.stdout.split())
+
+
 class Play(Protocol):
     """Runs a playbook again on the machine under test, as an admin with a changed inventory would."""
 
-    def __call__(self, *options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
-        """Return exit status and output; options are ansible-playbook's."""
+    def __call__(self, *options: str, playbook: str = "converge.yml", tasks: str = "", **variables: Any) -> Played:
+        """Return exit status and output.
+
+        Options are ansible-playbook's; the playbook is one of the scenario's; with tasks, a file of tasks of the role
+        that the scenario is named after is run alone instead.
+        """
 
 
 @pytest.fixture(scope="module")
-def play(request: pytest.FixtureRequest, host: Host) -> Play:
-    """Return a function that runs the scenario's own converge.yml on the machine under test."""
+def play(request: pytest.FixtureRequest, host: Host, tmp_path_factory: pytest.TempPathFactory) -> Play:
+    """Return a function that runs the scenario's own converge.yml, or another, on the machine under test."""
     name = next(name for name in _inventory() if host.backend.hostname.endswith(name))
-    playbook = request.path.parent.parent / "converge.yml"
     inventory = os.environ["MOLECULE_INVENTORY_FILE"]
+    scenario = request.path.parent.parent
+    alone = tmp_path_factory.mktemp("play") / "alone.yml"
 
-    def run(*options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
-        command = [
-            "ansible-playbook",
-            "-i",
-            inventory,
-            "-l",
-            name,
-            "-e",
-            json.dumps(variables),
-            *options,
-            str(playbook),
-        ]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+    def run(*options: str, playbook: str = "converge.yml", tasks: str = "", **variables: Any) -> Played:
+        path = scenario / playbook
+        if tasks:
+            path = alone
+            include = {"ansible.builtin.include_role": {"name": scenario.name, "tasks_from": tasks}}
+            path.write_text(json.dumps([{"hosts": "gpu_servers", "gather_facts": False, "tasks": [include]}]))
+        command = ["ansible-playbook", "-i", inventory, "-l", name, "-e", json.dumps(variables), *options, str(path)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        return Played(done.returncode, done.stdout)
 
     return run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from gpulab.settings import Settings
+from gpulab.rules.windows import DEFAULT_TABLE, parse_windows
+from gpulab.settings import USUAL, Settings
 
 TOP = Path(__file__).resolve().parent.parent
 ROLES = sorted(path.name for path in (TOP / "roles").iterdir() if path.is_dir())
@@ -89,8 +91,23 @@ def test_what_a_role_takes_from_another_falls_back_to_the_others_own_default() -
 
 def test_the_package_and_the_roles_have_the_same_defaults() -> None:
     known = all_defaults()
-    for section, role in (("booking", "tier_table"), ("checks", "checkers")):
+    owners = {"allocator": "tier_allocator", "booking": "tier_table", "checks": "checkers", "reclaim": "idle_reclaim"}
+    for section, role in owners.items():
         for item in fields(getattr(Settings(), section)):
             value = getattr(getattr(Settings(), section), item.name)
             ours = list(value) if isinstance(value, tuple) else value
-            assert known[f"{role}_{item.name}"] == ours, f"{role}_{item.name}"
+            theirs = known[f"{role}_{item.name}"]
+            # What is taken from another role is compared with what holds without that role.
+            borrowed = re.fullmatch(r"\{\{ \w+ \| default\((.*)\) \}\}", str(theirs))
+            assert (ast.literal_eval(borrowed[1]) if borrowed else theirs) == ours, f"{role}_{item.name}"
+
+
+def test_the_golden_hours_have_the_same_defaults_in_the_package_the_role_and_the_example() -> None:
+    known = all_defaults()
+    assert known["golden_hours_on_break"] == Settings().windows.on_break
+    assert known["golden_hours_table"] == f"{{{{ gpu_windows | default('{USUAL}') }}}}"
+    assert parse_windows(DEFAULT_TABLE) == Settings().windows.table
+    example = (TOP / "inventory" / "example" / "group_vars" / "all.yml").read_text()
+    shown = re.search(r"(?m)^# gpu_windows:\n(?:#   - .*\n)+", example)
+    assert shown
+    assert parse_windows(yaml.safe_load(shown[0].replace("# ", ""))["gpu_windows"]) == Settings().windows.table

@@ -61,6 +61,9 @@ options:
       shell:
         description: Login shell, which must be installed.
         type: str
+      gpu:
+        description: The member's MIG instance, see module C(mig_layout). Nothing is done about it here.
+        type: str
       state:
         description: Whether the member is here or has left.
         type: str
@@ -196,6 +199,7 @@ def main() -> None:
                     "groups": {"type": "list", "elements": "str"},
                     "admin": {"type": "bool", "default": False},
                     "shell": {"type": "str"},
+                    "gpu": {"type": "str"},
                     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
                 },
             },

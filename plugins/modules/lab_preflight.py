@@ -67,6 +67,30 @@ group_size:
   returned: success
   type: int
   sample: 4
+old_tiers:
+  description: Tiers that were installed earlier and are not wanted now.
+  returned: success
+  type: list
+  elements: str
+  sample: [table]
+windows:
+  description:
+    - The golden hours as pages show them, each with C(name), C(hours), C(days_en), C(days_zh), C(class), C(max_cards),
+      C(max_hours) (null without a limit), C(weight), and what it is for, C(en) and C(zh).
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - name: afternoon
+      hours: 14:00-18:00
+      days_en: every day
+      days_zh: 每天
+      class: short
+      max_cards: 1
+      max_hours: 4.0
+      weight: 0.5
+      en: short jobs, debugging, preprocessing
+      zh: 短任务、调试、数据预处理
 plan:
   description: What the run is about, risky steps first.
   returned: success
@@ -77,6 +101,7 @@ plan:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpulab.errors import GpulabError
+from ansible.module_utils.gpulab.rules.windows import rows
 from ansible.module_utils.gpulab.services import preflight
 
 
@@ -102,6 +127,8 @@ def main() -> None:
         tier=found.lab.tier,
         tier_reason=found.lab.tier_reason,
         group_size=found.lab.group_size,
+        old_tiers=list(found.old_tiers),
+        windows=rows(found.lab.windows),
         plan=list(found.plan),
     )
 

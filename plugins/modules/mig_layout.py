@@ -35,6 +35,23 @@ options:
     description: Which configuration of the document is meant. Not needed when there is only one.
     type: str
     default: ""
+  bindings:
+    description:
+      - Account names of the present members, each with the instance that is theirs, C(mig-CARD-INSTANCE), such as
+        V(mig-0-1) for the second instance of the first card. Instances are numbered as C(nvidia-smi -L) shows them,
+        in the order of GPU instance id, then compute instance id.
+      - An empty value leaves the member to O(spread), V(none) keeps them out of it.
+      - An instance that O(layout) does not make is refused before anything changes.
+      - Who has which instance is noted down in C(/etc/gpulab/bindings.json). The UUIDs of now are in
+        C(/run/gpulab/bindings), a line for each member, which is written anew after every change of a layout.
+    type: dict
+    default: {}
+  spread:
+    description:
+      - Whether the others in O(bindings) get an instance too, spread evenly. Who has one keeps it. Somebody moves only
+        where one instance would otherwise have two people more than another.
+    type: bool
+    default: false
 requirements:
   - The Python package C(nvidia-ml-py), version 12.535.108 or newer. Where the host's own Python lacks it, the module
     goes on under C(/opt/gpulab/current/bin/python), which role C(runtime) installs.
@@ -47,7 +64,7 @@ attributes:
       - On a new host, where NVML cannot be asked yet, a warning says so.
   diff_mode:
     support: full
-    details: Shows mode and instances of each card that changes, before and after.
+    details: Shows mode and instances of each card that changes, and who has which instance, before and after.
   idempotent:
     support: full
   platform:
@@ -74,6 +91,15 @@ EXAMPLES = r"""
   mig_layout:
     layout: "{{ lookup('ansible.builtin.file', 'mig-parted.yaml') | from_yaml }}"
     label: all-balanced
+
+- name: Give bob an instance of his own, and carol one of those with the fewest people
+  mig_layout:
+    layout:
+      0: 3g.40gb,2g.20gb,1g.10gb
+    bindings:
+      bob: mig-0-0
+      carol: ""
+    spread: true
 """
 
 RETURN = r"""
@@ -138,6 +164,28 @@ recorded:
   description: Whether C(/etc/gpulab/mig.json) changed, or would.
   returned: always
   type: bool
+bindings:
+  description: Who has which instance, in order of name.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - user: bob
+      instance: mig-0-1
+      uuid: MIG-6f3a2c1e-0d7f-5b0e-9b1c-0c3a7f3d2a10
+  contains:
+    user:
+      description: Account name.
+      type: str
+      returned: always
+    instance:
+      description: The instance by its numbers.
+      type: str
+      returned: always
+    uuid:
+      description: The name for C(CUDA_VISIBLE_DEVICES); empty when there is no such instance now.
+      type: str
+      returned: always
 """
 
 import importlib.util
@@ -145,6 +193,7 @@ import importlib.util
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.respawn import has_respawned, probe_interpreters_for_module, respawn_module
 from ansible.module_utils.gpulab.errors import GpulabError
+from ansible.module_utils.gpulab.rules.mig_bindings import parse_wishes
 from ansible.module_utils.gpulab.rules.mig_layout import parse_layout
 from ansible.module_utils.gpulab.services import mig
 
@@ -157,6 +206,8 @@ def main() -> None:
         argument_spec={
             "layout": {"type": "raw", "required": True},
             "label": {"type": "str", "default": ""},
+            "bindings": {"type": "dict", "default": {}},
+            "spread": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -166,12 +217,13 @@ def main() -> None:
             respawn_module(interpreter)
     try:
         layout = parse_layout(module.params["layout"], label=module.params["label"])
+        wishes = parse_wishes(module.params["bindings"], spread=module.params["spread"])
         if not layout.entries:
             report = mig.Report()
         elif module.check_mode:
-            report = mig.preview(layout, mig.World())
+            report = mig.preview(layout, mig.World(), wishes=wishes)
         else:
-            report = mig.apply(layout, mig.World(), record=True)
+            report = mig.apply(layout, mig.World(), record=True, wishes=wishes)
     except (GpulabError, OSError) as error:
         module.fail_json(msg=str(error))
     answer = mig.to_dict(report)
@@ -185,7 +237,16 @@ def main() -> None:
         for card in report.cards
         if card.changed
     ]
-    for line in report.warnings:
+    if report.bound.before != report.bound.after:
+        answer["diff"].append(
+            {
+                "before_header": "bindings",
+                "after_header": "bindings",
+                "before": "".join(f"{line}\n" for line in report.bound.before),
+                "after": "".join(f"{line}\n" for line in report.bound.after),
+            }
+        )
+    for line in report.warnings if module.check_mode else (*report.warnings, *report.bound.missing):
         module.warn(line)
     if report.failed or (report.errors and not module.check_mode):
         module.fail_json(msg="; ".join(report.errors), **answer)

@@ -79,6 +79,7 @@ cards:
       bus_id: "00000000:07:00.0"
       memory_total: 85899345920
       memory_used: 21474836480
+      memory_free: 63795363840
       utilization: 87
       nvlinks:
         - link: 0
@@ -127,6 +128,10 @@ cards:
       returned: always
     memory_used:
       description: Memory in use, in bytes; V(null) when unknown.
+      type: int
+      returned: always
+    memory_free:
+      description: Memory that programs can still get, in bytes; V(null) when unknown.
       type: int
       returned: always
     utilization:
@@ -198,6 +203,10 @@ cards:
           returned: always
         memory_used:
           description: Memory in use, in bytes; V(null) when unknown.
+          type: int
+          returned: always
+        memory_free:
+          description: Memory that programs can still get, in bytes; V(null) when unknown.
           type: int
           returned: always
     processes:

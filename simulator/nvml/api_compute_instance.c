@@ -150,9 +150,9 @@ NVML_API nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t instance)
     CALL(call, TARGET_COMPUTE_INSTANCE, instance, ACCESS_CHANGE);
     if (call.result == NVML_SUCCESS) {
         struct use uses[MAX_USES];
-        size_t count = procs_read(uses);
+        size_t count = procs_read(uses, call.ci->card, PROCS_OF_ALL_KINDS);
         for (size_t i = 0; i < count; i++)
-            if (uses[i].card == call.ci->card && uses[i].gi == (int)call.ci->gi && uses[i].ci == (int)call.ci->id)
+            if (uses[i].gi == (int)call.ci->gi && uses[i].ci == (int)call.ci->id)
                 call.result = NVML_ERROR_IN_USE;
     }
     if (call.result == NVML_SUCCESS)

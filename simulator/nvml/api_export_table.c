@@ -73,10 +73,10 @@ static nvmlReturn_t list_rows(nvmlDevice_t device, unsigned *count, struct proce
 {
     CALL_DEVICE(call, device);
     struct use uses[MAX_USES];
-    size_t all = call.result == NVML_SUCCESS ? procs_read(uses) : 0, available = 0;
+    size_t all = call.result == NVML_SUCCESS ? procs_read(uses, call.card->index, kind) : 0, available = 0;
     for (size_t i = 0; i < all; i++) {
         bool inside = call.ci == NULL || (uses[i].gi == (int)call.ci->gi && uses[i].ci == (int)call.ci->id);
-        if (uses[i].card == call.card->index && uses[i].kind == kind && inside)
+        if (inside)
             uses[available++] = uses[i];
     }
     if (!list_fits(&call, rows, count, available))

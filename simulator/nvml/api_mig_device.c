@@ -23,10 +23,8 @@ NVML_API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *curren
 static bool has_clients(const struct call *call)
 {
     struct use uses[MAX_USES];
-    size_t count = procs_read(uses);
-    for (size_t i = 0; i < count; i++)
-        if (uses[i].card == call->card->index)
-            return true;
+    if (procs_read(uses, call->card->index, PROCS_OF_ALL_KINDS) > 0)
+        return true;
     for (size_t i = 0; i < call->state->gpu_instance_count; i++)
         if (call->state->gpu_instances[i].card == call->card->index)
             return true;

@@ -6,19 +6,17 @@
 
 #define NO_INSTANCE 0xFFFFFFFFu /* gpuInstanceId and computeInstanceId without MIG */
 
-static bool concerns(const struct call *call, const struct use *use, char kind)
+static bool concerns(const struct call *call, const struct use *use)
 {
-    if (use->card != call->card->index || use->kind != kind)
-        return false;
     return call->ci == NULL || (use->gi == (int)call->ci->gi && use->ci == (int)call->ci->id);
 }
 
 /* Keeps only the uses of one kind on the device of the call and returns how many there are. */
 static size_t read_kind(const struct call *call, struct use uses[MAX_USES], char kind)
 {
-    size_t all = procs_read(uses), count = 0;
+    size_t all = procs_read(uses, call->card->index, kind), count = 0;
     for (size_t i = 0; i < all; i++)
-        if (concerns(call, &uses[i], kind))
+        if (concerns(call, &uses[i]))
             uses[count++] = uses[i];
     return count;
 }
@@ -82,9 +80,9 @@ NVML_API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlP
         return call.result;
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t stamp = (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
-    size_t all = since < stamp ? procs_read(uses) : 0;
+    size_t all = since < stamp ? procs_read(uses, call.card->index, PROCS_OF_ALL_KINDS) : 0;
     for (size_t i = 0; i < all; i++)
-        if (uses[i].card == call.card->index && uses[i].sm + uses[i].memory > 0)
+        if (uses[i].sm + uses[i].memory > 0)
             uses[available++] = uses[i];
     if (available == 0)
         call.result = NVML_ERROR_NOT_FOUND;

@@ -75,9 +75,10 @@ NVML_API nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length)
     return call.result;
 }
 
+/* Debian's libnvidia-ml1 550.163.01 answers this one before nvmlInit too, and without a kernel module. */
 NVML_API nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length)
 {
-    CALL_SYSTEM(call);
+    CALL_LIBRARY(call);
     if (call_goes_on(&call, version)) {
         char text[64];
         snprintf(text, sizeof text, "%u.%s", call.state->driver.cuda / 1000, call.state->driver.library);

@@ -79,6 +79,7 @@ static bool is_privileged(const struct state *state)
 static bool handle_suits(enum call_target target, enum handle_kind kind)
 {
     switch (target) {
+    case TARGET_LIBRARY:
     case TARGET_SYSTEM:
         return true;
     case TARGET_CARD:
@@ -100,7 +101,7 @@ static nvmlReturn_t find_target(struct call *call, enum call_target target, cons
     struct handle handle = handle_read(pointer);
     if (!handle_suits(target, handle.kind))
         return NVML_ERROR_INVALID_ARGUMENT;
-    if (target == TARGET_SYSTEM)
+    if (target == TARGET_LIBRARY || target == TARGET_SYSTEM)
         return NVML_SUCCESS;
     if (handle.card >= call->state->card_count)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -119,7 +120,7 @@ static nvmlReturn_t begin(struct call *call, enum call_target target, const void
     nvmlReturn_t result = count_call();
     if (result != NVML_SUCCESS)
         return result;
-    if (initialised == 0)
+    if (initialised == 0 && target != TARGET_LIBRARY)
         return NVML_ERROR_UNINITIALIZED;
     call->state = store_read();
     if (call->state == NULL)

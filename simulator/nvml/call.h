@@ -20,6 +20,7 @@
 #include "state.h"
 
 enum call_target {
+    TARGET_LIBRARY, /* answers without nvmlInit and whatever the kernel module is */
     TARGET_SYSTEM,
     TARGET_CARD,
     TARGET_DEVICE,
@@ -33,7 +34,7 @@ struct call {
     const char *name;
     nvmlReturn_t result;
     struct state *state; /* may be changed only with ACCESS_CHANGE */
-    struct card *card;   /* NULL with TARGET_SYSTEM */
+    struct card *card;   /* NULL with TARGET_LIBRARY and TARGET_SYSTEM */
     struct gpu_instance *gi;
     struct compute_instance *ci;
     bool changing;
@@ -46,6 +47,7 @@ void call_end(struct call *call);
     struct call variable __attribute__((cleanup(call_end))) = {.name = __func__, .result = NVML_ERROR_UNKNOWN}; \
     call_begin(&variable, target, handle, access)
 
+#define CALL_LIBRARY(variable)            CALL(variable, TARGET_LIBRARY, NULL, ACCESS_READ)
 #define CALL_SYSTEM(variable)             CALL(variable, TARGET_SYSTEM, NULL, ACCESS_READ)
 #define CALL_CARD(variable, device)       CALL(variable, TARGET_CARD, device, ACCESS_READ)   /* whole cards only */
 #define CALL_DEVICE(variable, device)     CALL(variable, TARGET_DEVICE, device, ACCESS_READ) /* cards and MIG devices */

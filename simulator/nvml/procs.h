@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { MAX_USES = 1024 };
+enum { MAX_USES = 1024, PROCS_OF_ALL_KINDS = 0 };
 
 /* What a process that is there holds of one card; gi and ci are -1 without MIG. */
 struct use {
@@ -16,7 +16,8 @@ struct use {
     char kind; /* C compute, G graphics, M compute through MPS */
 };
 
-/* Fills `uses` in order of PID and returns how many there are, MAX_USES at most. */
-size_t procs_read(struct use uses[MAX_USES]);
+/* Fills `uses` of one card and kind in order of PID and returns how many there are, MAX_USES at most. Not for two threads at a
+ * time: callers hold the lock of call.h. */
+size_t procs_read(struct use uses[MAX_USES], unsigned card, char kind);
 
 #endif

@@ -40,6 +40,9 @@ def test_driver_and_library_of_different_versions(machine):
     machine.gpusim("fail", "--mismatch", "550.90.07")
     assert number_of(machine.nvml) == MISMATCH
     assert "DRIVER_MISMATCH" in machine.try_gpusim("run", "--", "true").err
+    client = machine.client()
+    assert number_of(client.nvmlInit) == MISMATCH
+    assert client.nvmlSystemGetNVMLVersion() == "12.550.90.07"  # it still says which version it is
     machine.gpusim("fail", "--clear")
     assert machine.nvml().nvmlDeviceGetCount() == 4
 

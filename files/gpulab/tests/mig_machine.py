@@ -82,6 +82,11 @@ class Machine:
         arguments = {"layout": layout, "label": label, "record": record, "lenient": lenient}
         return self.ask("apply", arguments, **environment)
 
+    def bind(self, layout, bindings, *, action="apply", spread=False, **environment):
+        """Apply a layout and bind members to its instances, as module mig_layout does; or plan it."""
+        arguments = {"layout": layout, "record": True, "bindings": bindings, "spread": spread}
+        return self.ask(action, arguments, **environment)
+
     def must_apply(self, layout):
         """Apply and return what happened to each card."""
         answer = self.apply(layout)

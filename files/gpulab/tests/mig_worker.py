@@ -17,8 +17,11 @@ import traceback
 from pathlib import Path
 
 import pynvml
+from gpulab.adapters.nvml import read_cards
 from gpulab.commands import mig as gpulab
 from gpulab.errors import GpulabError
+from gpulab.rules.cards import to_dict
+from gpulab.rules.mig_bindings import parse_wishes
 from gpulab.rules.mig_layout import parse_layout
 from gpulab.services import mig
 from gpusim import main as simulator
@@ -63,10 +66,14 @@ def run(action, root, arguments):
         return simulator.main(arguments)
     if action == "gpulab":
         return gpulab.main(arguments, world)
+    if action == "info":
+        return to_dict(read_cards())
     if action == "survey":
         return survey(arguments)
     layout = parse_layout(arguments["layout"], label=arguments.get("label", ""))
-    options = {key: value for key, value in arguments.items() if key not in {"layout", "label"}}
+    options = {key: value for key, value in arguments.items() if key not in {"layout", "label", "bindings", "spread"}}
+    if "bindings" in arguments:
+        options["wishes"] = parse_wishes(arguments["bindings"], spread=arguments["spread"])
     return mig.to_dict(getattr(mig, action)(layout, world, **options))
 
 

@@ -34,7 +34,7 @@ def mig_device(number, **answers):
     return {
         "nvmlDeviceGetUUID": f"MIG-{number}",
         "nvmlDeviceGetName": "NVIDIA A100-SXM4-80GB MIG 3g.40gb",
-        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=40 * GIB, used=GIB),
+        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=40 * GIB, used=GIB, free=39 * GIB),
         "nvmlDeviceGetGpuInstanceId": number,
         "nvmlDeviceGetComputeInstanceId": 0,
         "nvmlDeviceGetComputeRunningProcesses": [],
@@ -51,7 +51,7 @@ def card(index, *, mig_devices=(), links=(), **answers):
         "nvmlDeviceGetName": "NVIDIA A100-SXM4-80GB",
         "nvmlDeviceGetMinorNumber": index,
         "nvmlDeviceGetPciInfo": SimpleNamespace(busId=f"00000000:0{index}:00.0".encode()),
-        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=80 * GIB, used=2 * GIB),
+        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=80 * GIB, used=2 * GIB, free=77 * GIB),
         "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=42, memory=7),
         "nvmlDeviceGetNvLinkState": lambda link: links[link][0] if link < len(links) else Code.NOT_SUPPORTED,
         "nvmlDeviceGetNvLinkRemotePciInfo": lambda link: SimpleNamespace(busId=links[link][1]),

@@ -20,6 +20,7 @@ from gpulab.rules.sheet import parse
 from gpulab.services import booking, sheet_store
 from gpulab.services.booking import NoSheetError, apply, end_all_bookings, read_cards, read_sheet
 from gpulab.services.sheet_file import sheet_path
+from gpulab.settings import Windows
 
 HEAD = b"task_name,user,gpu_id,start_time,end_time,est_hours,status\n"
 BOB_ROW = b"train,bob,0,2026-12-01 09:00,2026-12-01 12:00,3,booked\n"
@@ -55,6 +56,37 @@ def add(task="train", gpus=(0,), start="2026-12-01 09:00", hours=3.0, user=None)
 def record(root):
     path = root / names.BOOKING_STATE_DIR.relative_to("/") / "audit.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def judge(request, actor=BOB, on_break="warn", now=NOW, language="en"):
+    return booking.judge(request, actor, Windows(on_break=on_break), now=now, language=language)
+
+
+def test_the_golden_hours_warn_and_say_when_it_fits():
+    assert judge(add(gpus=(0, 1), hours=3)) == ""
+    warned = judge(add(gpus=(0, 1), start="2026-12-01 15:00"))
+    assert warned.startswith("window afternoon (14:00-18:00: short jobs")
+    assert warned.endswith("allows at most 1 card a job, not 2; it fits from 18:00 on")
+    assert judge(add(gpus=(0, 1), start="2026-12-01 15:00"), language="zh").endswith("不是 2 张；18:00 起可以")
+
+
+def test_a_booking_for_now_is_judged_by_the_clock():
+    afternoon = NOW.replace(hour=15)
+    assert judge(add(gpus=(0, 1), start="now")) == ""
+    assert "at most 1 card" in judge(add(gpus=(0, 1), start="now"), now=afternoon)
+
+
+def test_strict_golden_hours_refuse_members_and_warn_admins():
+    wish = add(start="2026-12-01 14:00", hours=5)
+    with pytest.raises(
+        InputError, match=r"at most 4 h a job, not 5; it fits from 18:00 on; `gpulab windows` shows them"
+    ):
+        judge(wish, on_break="refuse")
+    assert "at most 4 h a job" in judge(wish, actor=ALICE, on_break="refuse")
+
+
+def test_giving_a_booking_back_is_never_judged():
+    assert judge(Request(CANCEL, "train", None), on_break="refuse", now=NOW.replace(hour=15)) == ""
 
 
 def test_a_booking_is_written_and_recorded(root):

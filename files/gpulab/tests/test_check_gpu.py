@@ -39,6 +39,7 @@ class Lab4:
     sheet_error: Exception | None = None
     refuses: frozenset[str] = frozenset()
     inbox: list = field(default_factory=list)
+    bindings: dict = field(default_factory=dict)
 
     @property
     def state(self) -> Path:
@@ -62,6 +63,7 @@ class Lab4:
             read_sheet=self._sheet,
             read_boot=boot,
             read_members=lambda: MEMBERS,
+            read_bindings=lambda: self.bindings,
             send=self._send,
             host="gpu1",
         )

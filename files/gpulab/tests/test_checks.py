@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from gpulab.rules import checks
 from gpulab.rules.booking import Booking
-from gpulab.rules.cards import Card, Cards, Process
+from gpulab.rules.cards import Card, Cards, MigDevice, Process
 from gpulab.rules.checks import (
     BAD_ROW,
     CARD,
@@ -221,6 +221,36 @@ def test_an_ignored_account_that_books_uses_its_booking():
 def test_unused_is_said_when_only_another_entitled_member_is_there():
     both = [BOBS, book("09:00", "12:00", user="carol", task="same-time")]
     assert (UNUSED, "carol", 0) in found(situation("09:30", both, [card(0, proc(1))]))
+
+
+SPLIT = (MigDevice(0, "MIG-a", "3g.40gb", 1, 0, None, None), MigDevice(1, "MIG-b", "3g.40gb", 2, 0, None, None))
+"""Instances of card 0; bob's own is the first."""
+
+
+def in_instance(number, user="bob", pid=1):
+    """A card split in two, with a process of somebody in one half."""
+    return replace(card(0, proc(pid, user, gpu_instance=number, compute_instance=0)), mig_devices=SPLIT)
+
+
+def bound(now, bookings, split):
+    return found(situation(now, bookings, [split], bindings={"bob": "MIG-a", "carol": "MIG-gone"}))
+
+
+def test_ones_own_instance_needs_no_booking_and_anothers_does():
+    assert bound("09:30", [], in_instance(1)) == set()
+    assert bound("09:30", [], in_instance(2)) == {(UNBOOKED, "bob", 0)}
+    assert bound("09:30", [], in_instance(1, "carol")) == {(UNBOOKED, "carol", 0)}
+
+
+def test_in_their_own_instance_nobody_is_in_the_way_of_who_has_booked_the_card():
+    theirs = [book("09:00", "12:00", user="carol")]
+    assert bound("09:10", theirs, in_instance(1)) == {(RUNNING, "carol", 0)}
+    assert bound("09:40", theirs, in_instance(1)) == {(RUNNING, "carol", 0), (UNUSED, "carol", 0)}
+    assert (OCCUPIED, "carol", 0) in bound("09:10", theirs, in_instance(2))
+
+
+def test_work_in_ones_own_instance_is_use_of_ones_booking_too():
+    assert bound("09:40", [BOBS], in_instance(1)) == {(RUNNING, "bob", 0)}
 
 
 HEADER = "task_name,user,gpu_id,start_time,end_time,est_hours,status\n"

@@ -7,6 +7,13 @@ from gpulab.rules.lab import parse_lab, tier_for
 PEOPLE = [{"name": "alice", "admin": True}, {"name": "bob"}, {"name": "carol"}]
 
 
+LAYOUT = {0: "7g.80gb", 1: False}
+
+
+def bound(gpu, **more):
+    return [PEOPLE[0], {"name": "bob", "gpu": gpu, **more}, PEOPLE[2]]
+
+
 def lab(**changes):
     raw = {"lab_admin": "alice", "lab_members": PEOPLE, **changes}
     return parse_lab({key: value for key, value in raw.items() if value is not None}, defined=raw)
@@ -45,7 +52,7 @@ def test_a_tiers_name_overrides_the_size():
         ({"group_size": "seven"}, "group_size is 'seven'; give a whole number"),
         ({"group_size": None}, None),
         ({"gpu_tier": "cloud"}, "gpu_tier is 'cloud'; give one of auto, table, allocator, slurm"),
-        ({"group_size": 7}, "group_size is 7, which asks for the allocator tier; .* set gpu_tier: table"),
+        ({"group_size": 17}, "group_size is 17, which asks for the slurm tier; .* set gpu_tier: allocator"),
         ({"gpu_tier": "slurm"}, "gpu_tier is slurm, which asks for the slurm tier"),
         ({"lab_language": "fr"}, "lab_language is 'fr'; give one of en, zh"),
         ({"lab_admin": None}, "lab_admin is not set; name the account"),
@@ -62,6 +69,15 @@ def test_a_tiers_name_overrides_the_size():
         ({"lab_mail": {"port": 0}}, "lab_mail.port is 0; give a TCP port"),
         ({"lab_mail": {"smarthost": "a|b"}}, r"lab_mail.smarthost is 'a\|b'; give a host name"),
         ({"lab_mail": {"user": "x\ny"}}, "lab_mail.user is .*; give one line of text"),
+        ({"gpu_windows": "08-12"}, "gpu_windows is '08-12'; give a list of windows"),
+        ({"gpu_window": []}, "gpu_window is not a variable of gpulab; did you mean gpu_windows"),
+        ({"mig_spred": True}, "mig_spred is not a variable of gpulab; did you mean mig_spread"),
+        ({"mig_spread": "often"}, "mig_spread is 'often'; give true or false"),
+        ({"mig_spread": True}, "mig_spread is true and mig_layout makes no instance; make some, or set"),
+        ({"lab_members": bound("gpu1")}, "lab_members, member bob: gpu is 'gpu1'; give an instance as mig-CARD"),
+        ({"lab_members": bound("mig-0-0")}, "bob: gpu is mig-0-0; mig_layout has no card 0; add it there"),
+        ({"lab_members": bound("mig-0-1"), "mig_layout": LAYOUT}, "mig_layout makes only mig-0-0 there; choose one"),
+        ({"lab_members": bound("mig-1-0"), "mig_layout": LAYOUT}, "mig_layout makes no instance on card 1; make some"),
     ],
 )
 def test_what_cannot_be_understood_is_refused_with_name_value_and_remedy(changes, message):
@@ -71,3 +87,29 @@ def test_what_cannot_be_understood_is_refused_with_name_value_and_remedy(changes
     with pytest.raises(InputError, match=message) as refused:
         lab(**changes)
     assert "\n" not in str(refused.value)
+
+
+def test_members_may_have_an_instance_that_the_layout_makes():
+    found = lab(lab_members=bound("mig-0-0"), mig_layout=LAYOUT, mig_spread="true")
+    assert [member.gpu for member in found.members] == ["", "mig-0-0", ""]
+
+
+def test_who_has_left_needs_no_instance():
+    assert lab(lab_members=bound("mig-9-9", state="absent")).group_size == 2
+
+
+def test_a_layout_for_whatever_cards_there_are_is_left_to_role_mig():
+    every = {
+        "version": "v1",
+        "mig-configs": {"a": [{"devices": "all", "mig-enabled": True, "mig-devices": {"1g.5gb": 7}}]},
+    }
+    assert lab(lab_members=bound("mig-3-6"), mig_layout=every).members[1].gpu == "mig-3-6"
+
+
+def test_the_layout_alone_is_the_business_of_role_mig():
+    assert lab(mig_layout="nonsense").windows
+
+
+def test_the_golden_hours_are_the_usual_ones_unless_the_inventory_says_otherwise():
+    assert [window.name for window in lab().windows] == ["morning", "afternoon", "evening"]
+    assert lab(gpu_windows=[]).windows == ()

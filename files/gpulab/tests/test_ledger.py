@@ -98,12 +98,27 @@ def test_the_page_says_what_the_mission_promises(keep):
     assert text.startswith("# Hardware of gpu01\n\nMeasured 2026-12-01 09:00:00+08:00. ")
     assert "| 0 | NVIDIA A100-SXM4-80GB | 81920 MiB | 3072 MiB | 1 of 1 up: 1 to card 1 | off | GPU-0 |" in text
     assert "| on: 1g.10gb, 2 x 3g.40gb | GPU-1 |" in text
-    assert "| 1 | 2 | 1g.10gb | 10240 MiB | 0 MiB | MIG-c |" in text
+    assert "| 1 | 2 | 1g.10gb | 10240 MiB | 0 MiB |  | MIG-c |" in text
     assert "- Processor: 2 x AMD EPYC 7763 64-Core Processor, 128 cores, 256 threads" in text
     assert "- Memory: 1000 GiB" in text
     assert "| /home | 3.9 TiB | 1000 GiB (25 %) |" in text
     assert f"| /data | {ABSENT} |" in text
     assert "- 2026-12-01 09:00:00+08:00: the ledger begins: cards: 2" in text
+
+
+def test_the_page_says_whose_instance_is_which(keep):
+    path = keep.root / "run/gpulab/bindings"
+    path.parent.mkdir(parents=True)
+    path.write_text("bob MIG-a\ncarol MIG-a\ndan MIG-gone\n")
+    found = cards(card(0, **WITH_MIG))
+    keep(found)
+    assert "| 0 | 0 | 3g.40gb | 40960 MiB | 0 MiB | bob, carol | MIG-a |" in keep.info.read_text()
+    assert "dan" not in keep.info.read_text()
+    assert not keep(found).changed
+    path.write_text("bob MIG-b\n")
+    assert keep(found, language="zh").changed
+    assert "| 0 | 1 | 3g.40gb | 40960 MiB | 0 MiB | bob | MIG-b |" in keep.info.read_text()
+    assert "| 分配给 |" in keep.info.read_text()
 
 
 def test_the_inventory_has_the_columns_and_numbers_of_nvidia_smi(keep):

@@ -35,6 +35,7 @@ def test_without_a_layout_nothing_is_done_and_that_is_said(machine):
             "changed": False,
             "recorded": False,
             "cards": [],
+            "bindings": [],
         }
     assert machine.layout(0) == (False, False, ())
 

@@ -16,12 +16,12 @@ from mig_machine import REPOSITORY, bare  # noqa: F401 - a fixture
 MODULE = REPOSITORY / "plugins/modules/mig_layout.py"
 
 
-def run(tmp_path, layout, **variables):
+def run(tmp_path, layout, bindings=None, **variables):
     """Run the module on this machine in check mode; return Ansible's verdict and the module's answer."""
     play = [{
         "hosts": "localhost", "gather_facts": False, "connection": "local",
         "vars": {"ansible_python_interpreter": sys.executable},
-        "tasks": [{"mig_layout": {"layout": layout}}],
+        "tasks": [{"mig_layout": {"layout": layout, "bindings": bindings or {}}}],
     }]  # fmt: skip
     (tmp_path / "play.yml").write_text(yaml.safe_dump(play))
     (tmp_path / "ansible.cfg").write_text("[defaults]\nstdout_callback = ansible.posix.json\n")
@@ -48,7 +48,8 @@ def test_what_is_returned_is_what_is_documented():
     )
     documented = yaml.safe_load(page)
     names = {field.name for field in fields(CardReport)}
-    assert set(documented) == {"cards", "recorded"}
+    assert set(documented) == {"cards", "recorded", "bindings"}
+    assert set(documented["bindings"]["contains"]) == set(documented["bindings"]["sample"][0])
     assert set(documented["cards"]["contains"]) == set(documented["cards"]["sample"][0]) == names
 
 
@@ -67,6 +68,19 @@ def test_numbers_and_off_arrive_as_they_were_meant(bare, tmp_path):  # noqa: F81
     assert refused["msg"] == (
         "mig_layout: card 0 (NVIDIA A100-SXM4-80GB): 3g.20gb: the card has no 3g.20gb, its 3g profile is 3g.40gb; "
         "nearest that fit: 3g.40gb | 4g.40gb | 3g.40gb,1g.10gb"
+    )
+
+
+def test_who_would_be_bound_is_planned_and_what_cannot_be_is_refused(bare, tmp_path):  # noqa: F811
+    bare.gpusim("init", "--cards", "a100-sxm4-80gb:1")
+    environment = {**bare.environment, "LD_LIBRARY_PATH": str(bare.worker.build)}
+    answer = run(tmp_path, {0: "3g.40gb,1g.10gb"}, {"bob": "mig-0-1", "carol": None}, **environment)
+    assert answer["bindings"] == [{"user": "bob", "instance": "mig-0-1", "uuid": ""}]
+    assert answer["diff"][1]["after"] == "bob mig-0-1 -\n"
+    refused = run(tmp_path, {0: "3g.40gb,1g.10gb"}, {"bob": "mig-0-2"}, **environment)
+    assert refused["msg"] == (
+        "lab_members, member bob: gpu is mig-0-2; mig_layout makes only mig-0-0 to mig-0-1 there; choose one, or give "
+        "another gpu"
     )
 
 

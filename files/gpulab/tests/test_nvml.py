@@ -30,6 +30,7 @@ def test_a_healthy_card_is_read_in_full(proc):
     first, second = found.cards
     assert (first.index, first.uuid, first.name, first.minor) == (0, "GPU-0", "NVIDIA A100-SXM4-80GB", 0)
     assert (first.bus_id, first.memory_total, first.memory_used) == ("00000000:00:00.0", 80 * GIB, 2 * GIB)
+    assert first.memory_free == 77 * GIB
     assert (first.utilization, first.reason, first.lost) == (42, "", False)
     assert [(link.link, link.active, link.remote_bus_id) for link in first.nvlinks] == [
         (0, True, "00000000:01:00.0"),

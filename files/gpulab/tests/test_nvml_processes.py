@@ -141,7 +141,9 @@ def test_a_profile_is_named_from_its_attributes_where_the_driver_does_not_name_i
             memorySizeMB=memory_mib, gpuInstanceSliceCount=slices[0], computeInstanceSliceCount=slices[1]
         ),
     )
-    found = read_one(proc, mig_devices=(device,), nvmlDeviceGetMemoryInfo=SimpleNamespace(total=card_mib << 20, used=0))
+    found = read_one(
+        proc, mig_devices=(device,), nvmlDeviceGetMemoryInfo=SimpleNamespace(total=card_mib << 20, used=0, free=0)
+    )
     assert found.mig_devices[0].profile == name
 
 

@@ -6,13 +6,21 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from gpulab.adapters.processes import ProcessTable
+from gpulab.adapters.procfs import identify
 
 ME = [range(os.getuid(), os.getuid() + 1)]
 SLEEPER = "print(flush=True); import time; time.sleep(100)"
+HEADLESS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(100,)).start()
+print(flush=True)
+ctypes.CDLL(None).pthread_exit(None)"""
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
 SAVER = f"""
 import signal, sys, time
@@ -54,6 +62,20 @@ def test_processes_are_found_by_their_real_uid(start):
     assert {os.getpid(), child.pid} <= {process.pid for process in ProcessTable().owned_by(ME)}
     assert ProcessTable().owned_by([range(61234, 61235)]) == []
     assert ProcessTable().owned_by([]) == []
+
+
+def test_a_program_without_its_first_thread_is_no_zombie(start):
+    child = start(HEADLESS)
+    for _ in range(100):
+        if Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.02)
+    else:
+        pytest.fail("the first thread does not end")
+    assert identify(child.pid, Path("/proc")) is not None
+    assert Children(pids=frozenset({child.pid})).end(ME, grace=5) == []
+    assert child.wait() == -signal.SIGTERM
+    assert identify(child.pid, Path("/proc")) is None
 
 
 def test_ending_gives_time_to_save(start, tmp_path):

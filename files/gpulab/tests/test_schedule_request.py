@@ -10,7 +10,7 @@ import pytest
 from gpulab.adapters import callers
 from gpulab.adapters.callers import caller
 from gpulab.adapters.clock import server_now
-from gpulab.commands import schedule_write
+from gpulab.commands import root_part, schedule_write
 from gpulab.errors import InputError, NotPermittedError
 from gpulab.rules.schedule_request import ADD, CANCEL, LIMIT, Request, decode, encode
 from hypothesis import given
@@ -91,9 +91,9 @@ def test_root_stops_reading_a_request_that_never_ends():
     reader, writer = os.pipe()
     os.write(writer, b"{")
     with pytest.raises(InputError, match=r"within 0\.05 s"):
-        schedule_write._read(reader, 0.05)
+        root_part.read_request(reader, seconds=0.05, limit=LIMIT, program="gpu-schedule")
     os.write(writer, b"x" * (LIMIT + 10))
-    assert len(schedule_write._read(reader, 1)) > LIMIT
+    assert len(root_part.read_request(reader, seconds=1, limit=LIMIT, program="gpu-schedule")) > LIMIT
     os.close(writer)
     os.close(reader)
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 from gpulab.errors import InputError, UnsafeFileError
-from gpulab.settings import Settings, load, load_file
+from gpulab.rules.windows import parse_windows
+from gpulab.settings import Settings, Windows, load, load_file, parse, to_document
 
 
 def write(root, text, name="gpulab.toml"):
@@ -40,6 +41,10 @@ def test_a_section_stands_in_one_file_only(tmp_path):
         ("[booking]\nmax_days_ahead = true", "max_days_ahead is True; expected int"),
         ("[checks]\nignore_users = [1]", r"ignore_users is \[1\]; expected tuple"),
         ("[lab\n", "gpulab.toml: "),
+        ("[windows]\ntable = 3", r"\[windows\] table is 3; give a list of windows"),
+        ("[windows]\ntable = [{name = 'w', from = '08:00', to = '09:00'}]", "table, entry 1: class is missing"),
+        ("[windows]\non_break = 'kill'", r"\[windows\] on_break is 'kill'; expected warn or refuse"),
+        ("[windows]\non_break = 1", "on_break is 1; expected warn or refuse"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_file(tmp_path, text, message):
@@ -47,6 +52,26 @@ def test_what_is_wrong_is_named_with_its_file(tmp_path, text, message):
     with pytest.raises(InputError, match=message) as refused:
         load_file(path)
     assert str(path) in str(refused.value)
+
+
+WINDOW = '{name = "day", from = "06:00", to = "18:00", class = "short", max_cards = 1, text = {en = "x", zh = "y"}}'
+
+
+def test_windows_are_an_array_of_tables_and_the_usual_ones_have_a_name(tmp_path):
+    (day,) = load_file(write(tmp_path, f"[windows]\ntable = [{WINDOW}]\n")).windows.table
+    assert (day.hours, day.max_cards, day.zh) == ("06:00-18:00", 1, "y")
+    assert load_file(write(tmp_path, "[windows]\ntable = []")).windows.table == ()
+    usual = load_file(write(tmp_path, '[windows]\ntable = "usual"')).windows
+    assert usual == Windows()
+    assert len(usual.table) == 3
+
+
+def test_all_settings_can_be_written_and_read_back(tmp_path):
+    settings = load_file(write(tmp_path, f'[windows]\ntable = [{WINDOW}]\non_break = "refuse"\n[lab]\nname = "x"\n'))
+    assert settings.windows.strict
+    document = to_document(settings)
+    assert parse_windows(document["windows"]["table"]) == settings.windows.table
+    assert parse(document, source="x") == settings
 
 
 def test_a_link_is_not_followed(tmp_path):

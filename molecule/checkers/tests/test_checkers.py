@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import email
 import json
-import os
 import shlex
-import subprocess
 import time
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from email import policy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
+    from conftest import Play
     from testinfra.backend.base import CommandResult
     from testinfra.host import Host
 
@@ -326,38 +324,18 @@ def test_cron_takes_the_file_and_its_run_reaches_the_mailbox(desk: Desk) -> None
     assert "ERROR" not in desk.host.check_output("journalctl --no-pager --identifier=cron")
 
 
-def playbook(host: Host, play: str, **variables: Any) -> subprocess.CompletedProcess[str]:
-    name = host.backend.name.removeprefix("gpulab-checkers-")
-    command = [
-        "ansible-playbook",
-        "-i",
-        os.environ["MOLECULE_INVENTORY_FILE"],
-        "-l",
-        name,
-        "-e",
-        json.dumps(variables),
-        play,
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_a_time_that_cron_would_not_take_is_refused_before_anything_changes(host: Host, tmp_path: Path) -> None:
-    play = tmp_path / "play.yml"
-    play.write_text(json.dumps([{"hosts": "gpu_servers", "gather_facts": False, "roles": ["checkers"]}]))
-    ran = playbook(host, str(play), checkers_check_gpu_cron=["61 * * * *"])
+def test_a_time_that_cron_would_not_take_is_refused_before_anything_changes(play: Play) -> None:
+    ran = play(tasks="main.yml", checkers_check_gpu_cron=["61 * * * *"])
     assert ran.returncode != 0
-    assert 'checkers_check_gpu_cron has "61 * * * *"; write five fields' in " ".join(ran.stderr.split())
-    assert "changed=0" in ran.stdout
+    assert 'checkers_check_gpu_cron has "61 * * * *"; write five fields' in ran.said
+    assert "changed=0" in ran.said
 
 
-def test_the_way_out_is_complete(host: Host, tmp_path: Path) -> None:
-    play = tmp_path / "play.yml"
-    tasks = [{"ansible.builtin.include_role": {"name": "checkers", "tasks_from": "absent.yml"}}]
-    play.write_text(json.dumps([{"hosts": "gpu_servers", "gather_facts": False, "tasks": tasks}]))
+def test_the_way_out_is_complete(host: Host, play: Play) -> None:
     for expected in ("changed=1 ", "changed=0 "):
-        ran = playbook(host, str(play))
+        ran = play(tasks="absent.yml")
         assert ran.returncode == 0, ran.stdout
-        assert expected in ran.stdout
+        assert expected in ran.said
     left = "ls -d /etc/cron.d/gpulab /usr/local/sbin/check_gpu.sh /etc/gpulab/conf.d/checks.toml /var/lib/gpulab/checks"
     assert host.run(left).stdout == ""
     assert host.file(SHEET).exists

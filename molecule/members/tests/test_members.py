@@ -13,6 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from conftest import Play
     from testinfra.backend.base import CommandResult
     from testinfra.host import Host
 
@@ -173,13 +174,10 @@ def test_what_would_take_somebody_elses_is_refused(
     assert host.run("cat /etc/passwd /etc/group /var/lib/gpulab/members/registry.json").stdout == before
 
 
-def test_a_reload_that_was_missed_is_made_up_for(host: Host) -> None:
+def test_a_reload_that_was_missed_is_made_up_for(host: Host, play: Play) -> None:
     """As after a run that was killed between writing sshd's settings and telling sshd."""
     host.run_test("touch /etc/ssh/sshd_config.d/50-gpulab.conf")
-    name = host.backend.name.removeprefix("gpulab-members-")
-    playbook = f"{os.environ['MOLECULE_PROJECT_DIRECTORY']}/molecule/members/converge.yml"
-    command = ["ansible-playbook", "-i", os.environ["MOLECULE_INVENTORY_FILE"], "-l", name, playbook]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = play()
     assert done.returncode == 0, done.stdout
     assert "changed=1" in done.stdout
     unread = host.run("find /etc/ssh/sshd_config.d/50-gpulab.conf -newer /run/sshd.pid").stdout

@@ -63,7 +63,7 @@ def test_an_older_release_can_be_switched_to_and_an_unknown_one_is_refused(host:
     assert host.check_output("readlink /opt/gpulab/current") == "releases/0.0.1-older"
     run = play(runtime_release="0.0.2-gone")
     assert run.returncode != 0
-    assert 'runtime_release is "0.0.2-gone", which is not under /opt/gpulab/releases' in run.stdout + run.stderr
+    assert 'runtime_release is "0.0.2-gone", which is not under /opt/gpulab/releases' in run.said
     assert host.check_output("readlink /opt/gpulab/current") == "releases/0.0.1-older"
     assert play().returncode == 0
     assert host.check_output("readlink /opt/gpulab/current") == f"releases/{current}"

@@ -15,14 +15,15 @@ PLAYBOOK = ["ansible-playbook", "-i", os.environ["MOLECULE_INVENTORY_FILE"], str
 CUT = ("cut1", "cut2", "cut3")
 SEED = int(os.environ.get("GPULAB_SEED", str(time.time_ns())))
 
-# What a machine is, as far as gpulab makes it: every file it keeps, with owner and mode, without the times in them and
-# without the simulator.
+# What a machine is, as far as gpulab makes it: every file it keeps, with owner and mode, without the times in them,
+# without the simulator, and without what the agents wrote down when the clock had it.
 FINGERPRINT = r"""
 import hashlib, os, pwd, grp, re, stat
 roots = ["/etc", "/opt/gpulab", "/usr/local", "/home", "/var/lib/gpulab", "/var/spool/cron"]
 skip = re.compile(
     r"/__pycache__|/etc/(ssh/ssh_host_|hosts$|hostname$|resolv\.conf$|machine-id$|mtab$|\.pwd\.lock$|ld\.so\.cache$"
     r"|(passwd|shadow|group|gshadow|subuid|subgid)-$|\.updated$|apt/)|/usr/local/(src/|bin/gpusim$)"
+    r"|/var/lib/gpulab/(checks|samples|reclaim)/"
 )
 times = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?([+-]\d\d:?\d\d|Z)?")
 measured = {"/home/admin/GPU_INFO.md", "/var/lib/gpulab/ledger/ledger.json"}  # free space and the like

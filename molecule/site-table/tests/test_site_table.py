@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from conftest import Person, Play
     from testinfra.host import Host
 
-MOST_TASKS = 60
+MOST_TASKS = 75
 
 
 def site(play: Play, *options: str, **variables: Any) -> str:
@@ -71,6 +71,28 @@ def test_the_pages_say_what_the_cards_are(host: Host, as_member: Person) -> None
 
 def test_a_split_card_shows_its_instances(as_member: Person) -> None:
     assert as_member("bob", "gpulab info").stdout.count("3g.40gb") == 2
+
+
+def test_a_member_with_an_instance_works_on_it_without_booking(host: Host, as_member: Person) -> None:
+    device = as_member("bob", "echo $CUDA_VISIBLE_DEVICES").stdout.strip()
+    assert device.startswith("MIG-")
+    assert device in as_member("bob", "grep '| 3 | 0 |.*| bob |' /home/admin/GPU_INFO.md").stdout
+    pid = host.check_output("runuser -l bob -c 'nohup gpusim run --mem 20G -- sleep 300 >/dev/null 2>&1 & echo $!'")
+    time.sleep(1)
+    assert pid in host.check_output("gpulab info --json")
+    assert "unbooked" not in host.check_output("gpulab check-gpu --dry-run")
+    host.run_expect([0], f"kill {pid}")
+
+
+def test_the_golden_hours_are_told_and_stand_on_the_rules_page(host: Host, as_member: Person) -> None:
+    tomorrow = (server_time(host) + timedelta(days=1)).strftime("%Y-%m-%d 15:00")
+    warned = as_member("bob", f"gpu-schedule add wide --gpu 1,2 --start '{tomorrow}' --hours 1")
+    assert warned.rc == 0, warned.stderr
+    assert "note: window afternoon (14:00-18:00" in warned.stderr
+    assert "it fits from 18:00 on" in warned.stderr
+    rules = as_member("bob", "cat /home/admin/GPU_SCHEDULE/README.md").stdout
+    assert "| afternoon | 14:00-18:00 | every day | short | 1 | 4 h | short jobs" in rules
+    assert "| afternoon | 14:00-18:00 | 每天 | short | 1 | 4 小时 | 短任务" in rules
 
 
 def test_a_plan_for_a_finished_server_is_short_and_foretells_nothing(play: Play) -> None:

@@ -17,7 +17,11 @@ SETTINGS_FILE = PurePosixPath("/etc/gpulab/gpulab.toml")
 SETTINGS_DIR = PurePosixPath("/etc/gpulab/conf.d")
 """One file for each section, written by the role that owns it."""
 
+RUN_DIR = PurePosixPath("/run/gpulab")
+"""What ends with a reboot: leases, the line of those who wait, the broker's socket, whose MIG instance is which."""
+
 STATE_DIR = PurePosixPath("/var/lib/gpulab")
+
 PUBLIC_DIR = PurePosixPath("/home/admin")
 """The folder every member can read: the booking sheet, the hardware ledger, the rules."""
 
@@ -26,10 +30,25 @@ LEDGER_FILE = PUBLIC_DIR / "GPU_INFO.md"
 HANDBOOK_DIR = PUBLIC_DIR / "GPU_SCHEDULE"
 INVENTORY_FILE = HANDBOOK_DIR / "gpu_inventory.csv"
 
+BINDINGS_FILE = RUN_DIR / "bindings"
+"""A line for each member who has a MIG instance: account name and UUID; everybody reads it."""
+
 BOOKING_STATE_DIR = STATE_DIR / "booking"
 CHECKS_STATE_DIR = STATE_DIR / "checks"
 LEDGER_STATE_DIR = STATE_DIR / "ledger"
 MEMBERS_STATE_DIR = STATE_DIR / "members"
+TIERS_STATE_DIR = STATE_DIR / "tiers"
+"""An empty file for each tier that was ever begun here and not yet taken away, named like it."""
+
+LEASES_DIR = RUN_DIR / "leases"
+QUEUE_DIR = RUN_DIR / "queue"
+BROKER_SOCKET = RUN_DIR / "broker.sock"
+
+SAMPLES_FILE = STATE_DIR / "samples" / "samples.db"
+"""What runs on the cards, minute by minute (adapters/sample_store.py); admins may read it."""
+
+RECLAIM_RUN_DIR = RUN_DIR / "reclaim"
+"""What idle reclaim remembers. It is about processes, so it ends with the boot."""
 
 
 def under(root: PurePath, path: PurePosixPath) -> str:

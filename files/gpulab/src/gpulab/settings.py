@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import names
 from .adapters.files import read_regular
 from .errors import InputError
+from .rules.exemptions import parse_span
+from .rules.windows import DEFAULT_TABLE, REFUSE, WARN, Window, as_raw, parse_windows
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 _LIMIT = 1 << 20
 _WEEK_MINUTES = 7 * 24 * 60
+
+USUAL = "usual"
+"""Stands for the windows that gpulab comes with."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +87,134 @@ class Checks:
                 raise InputError(f"[checks] {name} is {minutes}; expected 0 to {_WEEK_MINUTES} minutes, a week")
 
 
+def _table(value: Any, *, source: str) -> tuple[Window, ...]:
+    return parse_windows(DEFAULT_TABLE if value == USUAL else value, source=source)
+
+
+def _on_break(value: Any, *, source: str) -> str:
+    if value not in (WARN, REFUSE):  # a list given by mistake has no hash: no set here
+        raise InputError(f"{source} is {value!r}; expected {WARN} or {REFUSE}")
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Golden hours: what the hours of the week are meant for.
+
+    Attributes:
+        table: the windows; written as an array of tables, or as `usual` for the ones that gpulab comes with.
+        on_break: `warn` or `refuse`: what a job meets that breaks the rules of its window.
+    """
+
+    table: tuple[Window, ...] = field(
+        default_factory=lambda: parse_windows(DEFAULT_TABLE),
+        metadata={"read": _table, "write": lambda table: [as_raw(window) for window in table]},
+    )
+    on_break: str = field(default=WARN, metadata={"read": _on_break})
+
+    @property
+    def strict(self) -> bool:
+        """Whether a job that breaks the rules is refused."""
+        return self.on_break == REFUSE
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """What allocate_gpu may give.
+
+    Attributes:
+        max_cards: the most cards that one member may have at a time; 0 for no limit.
+        max_leases: the most commands that one member may run on cards at a time; 0 for no limit.
+        devices: device nodes that a leased command may open besides its cards' (systemd.resource-control(5),
+            DeviceAllow=).
+
+    Raises:
+        InputError: a number is negative.
+    """
+
+    max_cards: int = 0
+    max_leases: int = 0
+    devices: tuple[str, ...] = ("/dev/fuse", "/dev/net/tun")
+
+    def __post_init__(self) -> None:
+        """Refuse what would mean something else than people think."""
+        for name in ("max_cards", "max_leases"):
+            if getattr(self, name) < 0:
+                raise InputError(f"[allocator] {name} is {getattr(self, name)}; expected 0 (no limit) or more")
+
+
+@dataclass(frozen=True)
+class Reclaim:
+    """What becomes of cards that are held and not used.
+
+    Attributes:
+        mode: `notify`, `enforce` or `off`.
+        percent: below this much SM utilisation a process is idle.
+        idle_minutes: so long idle, then its owner is asked.
+        answer_minutes: time to answer.
+        grace_seconds: between TERM and KILL.
+        keep_max_hours: the longest keeping that one answer can ask for.
+        sample_seconds: time between two looks.
+        digest_minutes: least time between two digests.
+        retention_days: how long samples are kept.
+        admins: whether admins' own processes are treated like everybody's.
+        exempt_users: accounts that are left alone.
+        exempt_commands: patterns of program names that are left alone.
+        exempt_cards: indexes or UUIDs of cards that are left alone.
+        exempt_times: when nothing counts, such as `22:00-08:00`.
+
+    Raises:
+        InputError: a value makes no sense.
+    """
+
+    mode: str = "notify"
+    percent: int = 5
+    idle_minutes: float = 15.0
+    answer_minutes: float = 30.0
+    grace_seconds: float = 60.0
+    keep_max_hours: float = 24.0
+    sample_seconds: int = 60
+    digest_minutes: float = 60.0
+    retention_days: int = 90
+    admins: bool = False
+    exempt_users: tuple[str, ...] = ()
+    exempt_commands: tuple[str, ...] = ()
+    exempt_cards: tuple[str, ...] = ()
+    exempt_times: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what would end work that is not idle, or never do anything."""
+        if self.mode not in {"notify", "enforce", "off"}:
+            raise InputError(f"[reclaim] mode is {self.mode!r}; expected notify, enforce or off")
+        limits = {
+            "percent": (1, 100),
+            "sample_seconds": (1, 600),
+            "grace_seconds": (0, 3600),
+            "keep_max_hours": (0, 24 * 365),
+            "retention_days": (1, 3650),
+        }
+        for name, (least, most) in limits.items():
+            if not least <= getattr(self, name) <= most:
+                raise InputError(f"[reclaim] {name} is {getattr(self, name)}; expected {least} to {most}")
+        for name in ("idle_minutes", "answer_minutes", "digest_minutes"):
+            if not 0 < getattr(self, name) <= _WEEK_MINUTES:
+                raise InputError(f"[reclaim] {name} is {getattr(self, name)}; expected more than 0, a week at most")
+        if self.idle_minutes * 60 < 2 * self.sample_seconds:
+            raise InputError("[reclaim] idle_minutes is shorter than two looks (sample_seconds); make it longer")
+        for text in self.exempt_times:
+            parse_span(text)
+
+
 @dataclass(frozen=True)
 class Settings:
     """All settings, with the defaults that hold when the file or a key is absent."""
 
     lab: Lab = field(default_factory=Lab)
+    allocator: Allocator = field(default_factory=Allocator)
     booking: Booking = field(default_factory=Booking)
     checks: Checks = field(default_factory=Checks)
+    reclaim: Reclaim = field(default_factory=Reclaim)
+    windows: Windows = field(default_factory=Windows)
 
 
 def parse(document: Mapping[str, Any], *, source: str) -> Settings:
@@ -116,11 +242,14 @@ def parse(document: Mapping[str, Any], *, source: str) -> Settings:
 
 def _section(default: Any, values: Mapping[str, Any], *, source: str) -> Any:
     kinds = {item.name: type(getattr(default, item.name)) for item in fields(default)}
+    readers = {item.name: item.metadata["read"] for item in fields(default) if "read" in item.metadata}
     chosen: dict[str, Any] = {}
     for key, value in values.items():
         if key not in kinds:
             raise InputError(f"{source} {key} is unknown; expected one of {', '.join(kinds)}")
-        if kinds[key] is tuple and isinstance(value, list) and all(isinstance(item, str) for item in value):
+        if key in readers:  # more than a scalar or a list of words: the field says how it is read
+            chosen[key] = readers[key](value, source=f"{source} {key}")
+        elif kinds[key] is tuple and isinstance(value, list) and all(isinstance(item, str) for item in value):
             chosen[key] = tuple(value)
         elif kinds[key] is float and type(value) in {int, float}:
             chosen[key] = float(value)
@@ -129,6 +258,19 @@ def _section(default: Any, values: Mapping[str, Any], *, source: str) -> Any:
         else:
             raise InputError(f"{source} {key} is {value!r}; expected {kinds[key].__name__}")
     return type(default)(**chosen)
+
+
+def to_document(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return all settings in the form in which they are written; `parse` reads them back."""
+    document = asdict(settings)
+    for section in fields(settings):
+        for item in fields(getattr(settings, section.name)):
+            value = getattr(getattr(settings, section.name), item.name)
+            if "write" in item.metadata:
+                document[section.name][item.name] = item.metadata["write"](value)
+            elif isinstance(value, tuple):
+                document[section.name][item.name] = list(value)
+    return document
 
 
 def load_file(path: Path) -> Settings:

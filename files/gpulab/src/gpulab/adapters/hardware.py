@@ -6,11 +6,11 @@ import contextlib
 import errno
 import json
 import os
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..rules.machine import ABSENT, Disk, Machine
+from .programs import output_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -58,7 +58,7 @@ def read_disk(path: str, *, stat: Sequence[str] = _STAT, patience: float = _PATI
         patience: seconds.
     """
     try:
-        output = _run([*stat, path], patience)
+        output = output_of([*stat, path], patience)
         size, blocks, free = map(int, output.split())
     except TimeoutError:
         return Disk(path, reason=f"the file system did not answer within {patience:g} s")
@@ -70,40 +70,10 @@ def read_disk(path: str, *, stat: Sequence[str] = _STAT, patience: float = _PATI
     return Disk(path, total=size * blocks, free=size * free)
 
 
-def _run(arguments: Sequence[str], patience: float) -> str:
-    """Run a program in the C locale and return what it prints.
-
-    Raises:
-        TimeoutError: it did not end in time. It was killed; if the kernel holds it, it is not waited for.
-        OSError: there is no such program, or it failed; then the message is the last part of its last line.
-    """
-    # Not subprocess.run: after a timeout that waits for the child's end, which may never come.
-    try:
-        child = subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "LC_ALL": "C"},
-            text=True,
-            errors="replace",
-        )
-    except FileNotFoundError as error:
-        raise OSError(f"the program {arguments[0]} is not installed") from error
-    try:
-        output, complaint = child.communicate(timeout=patience)
-    except subprocess.TimeoutExpired as error:
-        child.kill()
-        raise TimeoutError(arguments[0]) from error
-    if child.returncode:
-        raise OSError(complaint.strip().rpartition("\n")[2].rpartition(": ")[2] or f"{arguments[0]} failed")
-    return output
-
-
 def _lscpu(patience: float) -> dict[str, str]:
     """Return lscpu's fields without their colons; nothing when it cannot be had."""
     try:
-        document = json.loads(_run(["lscpu", "--json"], patience))
+        document = json.loads(output_of(["lscpu", "--json"], patience))
         return dict(_fields(document["lscpu"]))
     except (OSError, ValueError, KeyError, TypeError):
         return {}

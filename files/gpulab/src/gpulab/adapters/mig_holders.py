@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from typing import TYPE_CHECKING
 
+from .open_devices import open_devices
 from .procfs import identify
 
 if TYPE_CHECKING:
@@ -21,20 +20,8 @@ def holders(minor: int, proc_root: Path) -> tuple[str, ...]:
     """
     node = f"/dev/nvidia{minor}"
     found = []
-    for pid in sorted(int(name) for name in os.listdir(proc_root) if name.isdecimal()):
-        if pid != os.getpid() and _holds(proc_root / str(pid) / "fd", node):
+    for pid, nodes in open_devices("/dev/nvidia", proc_root):
+        if node in nodes:
             who = identify(pid, proc_root)
             found.append(f"{who.command if who else 'a program'} (PID {pid})")
     return tuple(found)
-
-
-def _holds(folder: Path, node: str) -> bool:
-    try:
-        descriptors = os.listdir(folder)
-    except OSError:  # gone, or another user's and we are not root
-        return False
-    for name in descriptors:
-        with contextlib.suppress(OSError):  # closed meanwhile
-            if os.readlink(folder / name) == node:
-                return True
-    return False

@@ -93,12 +93,13 @@ class _Interview:
         return "; ".join(f"{', '.join(topics)}: {why}" for why, topics in self._refusals.items())
 
 
-def read_cards(pynvml_module: Any = None, proc_root: Path = Path("/proc")) -> Cards:
+def read_cards(pynvml_module: Any = None, proc_root: Path = Path("/proc"), *, nvlinks: bool = True) -> Cards:
     """Look at all cards of this machine once.
 
     Args:
         pynvml_module: nvidia-ml-py's module or an object like it; None imports it.
         proc_root: where proc is mounted; tests give their own.
+        nvlinks: whether to ask about them too: that is most of the calls.
 
     Returns:
         The cards in order of NVML index. When NVML cannot be used at all there are none, and the reason says why.
@@ -106,7 +107,7 @@ def read_cards(pynvml_module: Any = None, proc_root: Path = Path("/proc")) -> Ca
     try:
         binding = load_binding() if pynvml_module is None else pynvml_module
         with started(binding) as library:
-            return _read_all(library, proc_root)
+            return _read_all(library, proc_root, nvlinks=nvlinks)
     except NoBindingError as error:
         return Cards(reason=str(error))
     except RefusedError as refusal:
@@ -114,7 +115,7 @@ def read_cards(pynvml_module: Any = None, proc_root: Path = Path("/proc")) -> Ca
         return Cards(reason=f"{refusal} (loaded: {loaded})" if loaded else str(refusal))
 
 
-def _read_all(library: Library, proc_root: Path) -> Cards:
+def _read_all(library: Library, proc_root: Path, *, nvlinks: bool) -> Cards:
     cuda = _version(library, "nvmlSystemGetCudaDriverVersion_v2")
     found = Cards(
         driver_version=_text(_version(library, "nvmlSystemGetDriverVersion")),
@@ -127,7 +128,7 @@ def _read_all(library: Library, proc_root: Path) -> Cards:
         return replace(found, reason=f"number of cards: {refusal}")
     if not count:
         return replace(found, reason="the driver runs but sees no card; compare with `lspci | grep -i nvidia`")
-    return replace(found, cards=tuple(_read_card(library, index, proc_root) for index in range(count)))
+    return replace(found, cards=tuple(_read_card(library, index, proc_root, nvlinks=nvlinks) for index in range(count)))
 
 
 def _version(library: Library, function: str) -> Any:
@@ -137,7 +138,7 @@ def _version(library: Library, function: str) -> Any:
         return None
 
 
-def _read_card(library: Library, index: int, proc_root: Path) -> Card:
+def _read_card(library: Library, index: int, proc_root: Path, *, nvlinks: bool) -> Card:
     try:
         handle = library.call("nvmlDeviceGetHandleByIndex", index)
     except RefusedError as refusal:
@@ -158,8 +159,9 @@ def _read_card(library: Library, index: int, proc_root: Path) -> Card:
         identity,
         memory_total=memory.total if memory else None,
         memory_used=memory.used if memory else None,
+        memory_free=memory.free if memory else None,
         utilization=_utilization(card, mig=enabled),
-        nvlinks=_nvlinks(card),
+        nvlinks=_nvlinks(card) if nvlinks else (),
         mig_capable=capable,
         mig_enabled=enabled,
         mig_pending=pending,
@@ -170,7 +172,7 @@ def _read_card(library: Library, index: int, proc_root: Path) -> Card:
 
 
 def _memory(library: Library, handle: Any) -> Any:
-    """Return an object with total and used, bytes; version 2 leaves out what the driver reserves (R510 and later)."""
+    """Return an object with total, used and free, bytes; version 2 counts out what the driver reserves (R510 on)."""
     try:
         return library.call("nvmlDeviceGetMemoryInfo", handle, library.constant("nvmlMemory_v2", _MEMORY_V2))
     except RefusedError as refusal:
@@ -242,6 +244,7 @@ def _mig_device(library: Library, index: int, handle: Any, card_memory: int | No
         compute_instance=library.call("nvmlDeviceGetComputeInstanceId", handle),
         memory_total=memory.total if memory else None,
         memory_used=memory.used if memory else None,
+        memory_free=memory.free if memory else None,
     )
 
 

@@ -10,7 +10,7 @@ from .nvml_library import Code, Library, RefusedError
 from .procfs import identify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 _LISTS = {
@@ -25,14 +25,24 @@ _TRIES = 3
 """The list is read in two calls; a process that starts in between makes it not fit."""
 
 
+Place = tuple[int, int | None, int | None]
+"""Pid, GPU instance and compute instance; the latter two None without MIG."""
+
+
 @dataclass
-class _Entry:
-    """What the lists say about one process on one instance."""
+class Entry:
+    """What the lists say about one process on one instance.
+
+    Attributes:
+        memory: GPU memory, bytes; None when the driver does not say.
+        lists: letters of the lists that have it.
+    """
 
     memory: int | None = None
     lists: set[str] = field(default_factory=set)
 
     def kind(self) -> str:
+        """Return the letters as nvidia-smi shows them."""
         # A client of the Multi-Process Service computes, whether the compute list has it or not.
         shown = self.lists | ({"C"} if "M" in self.lists else set())
         return "+".join(letter for letter in "MCG" if letter in shown)
@@ -54,21 +64,34 @@ def read_processes(
     Raises:
         RefusedError: a list could not be read: some processes would be missing.
     """
-    entries: dict[tuple[int, int | None, int | None], _Entry] = {}
-    mig_devices = tuple(mig_devices)
-    for letter, running in _running(library, handle, optional=bool(mig_devices)):
-        place = (_instance(running, "gpuInstanceId"), _instance(running, "computeInstanceId"))
-        _add(entries, (running.pid, *place), letter, running.usedGpuMemory)
-    for device, device_handle in mig_devices:
-        for letter, running in _running(library, device_handle):
-            key = (running.pid, device.gpu_instance, device.compute_instance)
-            _add(entries, key, letter, running.usedGpuMemory)
-    placed = {pid for pid, gpu_instance, _ in entries if gpu_instance is not None}
+    places = tuple((device.gpu_instance, device.compute_instance, each) for device, each in mig_devices)
+    entries = read_entries(library, handle, places)
     return tuple(
         _process(key, entries[key], proc_root)
         for key in sorted(entries, key=lambda key: (key[0], key[1] or 0, key[2] or 0))
-        if key[1] is not None or key[0] not in placed
     )
+
+
+def read_entries(library: Library, handle: Any, mig_places: Sequence[tuple[int, int, Any]]) -> dict[Place, Entry]:
+    """Read the lists of a card and of its MIG devices, without asking /proc who the processes are.
+
+    Args:
+        library: NVML, started.
+        handle: the card.
+        mig_places: GPU instance, compute instance and handle of its MIG devices.
+
+    Raises:
+        RefusedError: a list could not be read: some processes would be missing.
+    """
+    entries: dict[Place, Entry] = {}
+    for letter, running in _running(library, handle, optional=bool(mig_places)):
+        place = (_instance(running, "gpuInstanceId"), _instance(running, "computeInstanceId"))
+        _add(entries, (running.pid, *place), letter, running.usedGpuMemory)
+    for gpu_instance, compute_instance, device_handle in mig_places:
+        for letter, running in _running(library, device_handle):
+            _add(entries, (running.pid, gpu_instance, compute_instance), letter, running.usedGpuMemory)
+    placed = {pid for pid, gpu_instance, _ in entries if gpu_instance is not None}
+    return {key: entry for key, entry in entries.items() if key[1] is not None or key[0] not in placed}
 
 
 def _running(library: Library, handle: Any, *, optional: bool = False) -> Iterator[tuple[str, Any]]:
@@ -104,20 +127,15 @@ def _instance(running: Any, name: str) -> int | None:
     return None if number == _NO_INSTANCE else int(number)
 
 
-def _add(
-    entries: dict[tuple[int, int | None, int | None], _Entry],
-    key: tuple[int, int | None, int | None],
-    letter: str,
-    memory: int | None,
-) -> None:
-    entry = entries.setdefault(key, _Entry())
+def _add(entries: dict[Place, Entry], key: Place, letter: str, memory: int | None) -> None:
+    entry = entries.setdefault(key, Entry())
     entry.lists.add(letter)
     if memory is not None:
         # Each list gives the process's whole use: the same number again, not one to add.
         entry.memory = max(entry.memory or 0, memory)
 
 
-def _process(key: tuple[int, int | None, int | None], entry: _Entry, proc_root: Path) -> Process:
+def _process(key: Place, entry: Entry, proc_root: Path) -> Process:
     pid, gpu_instance, compute_instance = key
     who = identify(pid, proc_root)
     return Process(

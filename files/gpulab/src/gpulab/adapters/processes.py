@@ -63,6 +63,16 @@ class ProcessTable:
                 found.append(Process(int(name), identity))
         return found
 
+    def find(self, pid: int) -> Process | None:
+        """Return the process that has a pid now; None when none has."""
+        identity = identify(pid, self.proc_root)
+        return None if identity is None else Process(pid, identity)
+
+    def is_there(self, process: Process) -> bool:
+        """Tell whether exactly this process still lives."""
+        now = identify(process.pid, self.proc_root)
+        return now is not None and now.start_ticks == process.identity.start_ticks
+
     def send(self, process: Process, number: int) -> bool:
         """Send a signal to exactly this process.
 

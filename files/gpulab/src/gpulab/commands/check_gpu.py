@@ -21,6 +21,7 @@ from ..adapters.nvml import read_cards
 from ..errors import GpulabError
 from ..rules.display import printable
 from ..rules.sightings import Boot
+from ..services.bindings import read_bindings
 from ..services.check import Outcome, World, read_calm_sheet, run
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
         read_sheet=partial(read_calm_sheet, root),
         read_boot=read_boot,
         read_members=read_members,
+        read_bindings=partial(read_bindings, root),
         send=_send,
         host=socket.gethostname().split(".")[0],
     )

@@ -14,13 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SUBCOMMANDS = {
+    "broker": ("broker", "give cards to those who ask through allocate_gpu (internal)"),
     "check-gpu": ("check_gpu", "compare bookings with what runs on the cards; mail who should know"),
     "info": ("info", "show the cards as NVML sees them, or the reason why there are none"),
+    "keep-write": ("keep_write", "write down the answer of the member who calls through sudo (internal)"),
+    "leases": ("leases", "list the commands that allocate_gpu gave a card"),
     "ledger": ("ledger", "rewrite the hardware ledger and the card list"),
     "members": ("members", "list the accounts that gpulab manages"),
     "mig": ("mig", "split cards into MIG instances: show, plan, apply"),
+    "reclaim": ("reclaim", "ask the owners of idle processes; show who is idle since when"),
+    "sample": ("sample", "look at the cards and keep what runs on them; every minute as a service"),
     "settings": ("settings", "print the settings in force, or check a file"),
     "slurm": ("slurm", "put the golden hours of this moment into Slurm"),
+    "windows": ("windows", "show the golden hours, and which of them it is now"),
     "schedule-write": ("schedule_write", "change the booking sheet for the member who calls through sudo (internal)"),
 }
 """Subcommand name: module in this package (it has `main(argv) -> int`), one line of help."""

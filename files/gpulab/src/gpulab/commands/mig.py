@@ -110,6 +110,10 @@ def _print(report: Report, *, done: bool) -> None:
         if card.reason and card.result != mig.FAILED and not (done and card.result == mig.REFUSED):
             # errors are told at the end
             print(f"  {card.reason}")
+    for user, uuid in report.bound.uuids.items():
+        print(f"{user} has {report.bound.places[user]}: {uuid}")
+    for line in report.bound.missing if done else ():
+        print(line)
 
 
 def _verdict(card: CardReport, *, done: bool) -> str:

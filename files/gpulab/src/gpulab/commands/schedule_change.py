@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..errors import GpulabError, InputError
+from ..errors import InputError
 from ..rules.booking import check_task_name, show_span
 from ..rules.display import printable
 from ..rules.schedule_request import ADD, LIMIT, Request, encode
+from . import root_part
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    Runner = Callable[..., subprocess.CompletedProcess[bytes]]
-    """Called like subprocess.run."""
+    from .root_part import Runner
 
 WRITER = ("/usr/bin/sudo", "-n", "/opt/gpulab/current/bin/gpulab", "schedule-write")
 """The only command line that role tier_table's sudoers rule allows members."""
 
 _VERBS = {"add": "booked", "cancel": "cancelled", "done": "finished"}
-
-
-class RefusedError(GpulabError):
-    """Root's part refused; carries its exit status."""
-
-    def __init__(self, message: str, exit_status: int) -> None:
-        """Keep the message and the exit status."""
-        super().__init__(message)
-        self.exit_status = exit_status
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -81,21 +71,7 @@ def ask(request: Request, runner: Runner = subprocess.run) -> dict[str, Any]:
         RefusedError: it said no; nothing was changed.
         GpulabError: sudo does not let this account in, or there is no answer.
     """
-    try:
-        result = runner(WRITER, input=encode(request), capture_output=True, check=False)
-    except OSError as error:
-        raise GpulabError(f"{WRITER[0]}: {error.strerror or error}; ask the admin to install sudo") from error
-    try:
-        answer = json.loads(result.stdout)
-    except ValueError:
-        said = printable(result.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2], 200)
-        raise GpulabError(
-            f"the booking sheet could not be changed ({said or f'exit status {result.returncode}'}); "
-            "is your account in group gpu-members? Groups count from the next login; else ask the admin"
-        ) from None
-    if "error" in answer:
-        raise RefusedError(answer["error"], result.returncode or 1)
-    return dict(answer)
+    return root_part.ask(WRITER, encode(request), "the booking sheet could not be changed", runner)
 
 
 def _words(row: Mapping[str, str]) -> str:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import select
 import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +22,7 @@ from ..rules.schedule_request import LIMIT, decode
 from ..services import booking
 from ..services.sheet_store import as_record
 from ..settings import load
+from .root_part import read_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     os.chdir("/")
     os.umask(0o022)
     try:
-        data = _read(0, _READ_SECONDS)
+        data = read_request(0, seconds=_READ_SECONDS, limit=LIMIT, program="gpu-schedule")
         # The keys of the member's terminal (Ctrl-C, Ctrl-Z) and timers that outlive exec (setitimer(2)) reach us as
         # signals. None may stop us while we hold the lock that everybody waits for.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -64,21 +63,6 @@ def main(argv: Sequence[str]) -> int:
     return status
 
 
-def _read(descriptor: int, seconds: float) -> bytes:
-    """Read a request to its end; who sends nothing does not keep a root process alive."""
-    deadline = time.monotonic() + seconds
-    data = b""
-    while len(data) <= LIMIT:
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            raise InputError(f"no complete request came within {seconds:g} s; use gpu-schedule")
-        chunk = os.read(descriptor, LIMIT + 1)
-        if not chunk:
-            break
-        data += chunk
-    return data
-
-
 def perform(request: Request) -> dict[str, Any]:
     """Do a request as root for the person who runs this process.
 
@@ -90,7 +74,9 @@ def perform(request: Request) -> dict[str, Any]:
     """
     name = caller()
     actor = Actor(name, admin=pwd.getpwnam(name).pw_uid == 0 or in_group(name, names.ADMINS_GROUP))
-    rules = load(_ROOT).booking
+    settings = load(_ROOT)
+    rules = settings.booking
+    rule = booking.judge(request, actor, settings.windows, now=server_now(), language=settings.lab.language)
     rows = booking.apply(
         request,
         actor,
@@ -99,7 +85,7 @@ def perform(request: Request) -> dict[str, Any]:
         limits=Limits(rules.max_hours, rules.max_days_ahead, rules.grace_minutes),
         is_member=lambda user: in_group(user, names.MEMBERS_GROUP),
     )
-    note = ""
+    notes = [rule] if rule else []
     if request.gpu_ids and booking.read_cards(_ROOT) is None:
-        note = f"{names.INVENTORY_FILE} is not there yet, so nobody checked that the card exists"
-    return {"rows": [as_record(row) for row in rows.values()], "note": note}
+        notes.append(f"{names.INVENTORY_FILE} is not there yet, so nobody checked that the card exists")
+    return {"rows": [as_record(row) for row in rows.values()], "note": "; ".join(notes)}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..settings import load, load_file
+from ..settings import load, load_file, to_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,5 +25,5 @@ def main(argv: Sequence[str]) -> int:
     if arguments.check:
         load_file(arguments.check)
     else:
-        print(json.dumps(dataclasses.asdict(load()), indent=2, ensure_ascii=False))
+        print(json.dumps(to_document(load()), indent=2, ensure_ascii=False))
     return 0

@@ -64,6 +64,7 @@ class MigDevice:
         compute_instance: compute instance id.
         memory_total: bytes, None when unknown.
         memory_used: bytes, None when unknown.
+        memory_free: bytes that programs can still get, None when unknown.
     """
 
     index: int
@@ -73,6 +74,7 @@ class MigDevice:
     compute_instance: int
     memory_total: int | None
     memory_used: int | None
+    memory_free: int | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Card:
         memory_total: bytes; None when unknown.
         memory_used: bytes, without what the driver reserves for itself (NVML memory v2; drivers before R510 count
             that in); None when unknown.
+        memory_free: bytes that programs can still get: the total less what is used and what the driver reserves; None
+            when unknown.
         utilization: percent of time a kernel ran, 0-100; None when unknown (MIG, error).
         nvlinks: links the card has.
         mig_capable: whether the card can do MIG; None when unknown.
@@ -106,6 +110,7 @@ class Card:
     bus_id: str = ""
     memory_total: int | None = None
     memory_used: int | None = None
+    memory_free: int | None = None
     utilization: int | None = None
     nvlinks: tuple[NvLink, ...] = ()
     mig_capable: bool | None = None

@@ -20,7 +20,7 @@ from .booking import CANCELLED, collisions
 from .cells import HEADER, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
     from ..settings import Checks
@@ -103,6 +103,7 @@ class Situation:
         boot: when the machine started.
         sheet: the bookings; None when they are not known, or not used in this tier.
         sheet_problem: why the sheet cannot be read, one sentence; empty otherwise.
+        bindings: account name to UUID of the MIG instance that is theirs, for which they need no booking.
         members: account names of the present members.
         admin: account name of the person who is told about the machine.
         limits: when to speak up.
@@ -116,6 +117,7 @@ class Situation:
     admin: str
     limits: Checks
     sheet_problem: str = ""
+    bindings: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def bookings(self) -> dict[int, Booking]:
@@ -272,8 +274,9 @@ def _slots(situation: Situation) -> Iterator[Event]:
 
 
 def _use(situation: Situation) -> Iterator[Event]:
-    """Find processes of people on cards that they have no booking for now."""
-    for card in situation.cards.cards:
+    """Find processes of people on cards that they have no booking for now; their own MIG instance needs none."""
+    for whole in situation.cards.cards:
+        card = sightings.outside_of(whole, situation.bindings)
         for user, processes in sightings.on_card(card, situation.boot).items():
             if user in situation.limits.ignore_users:
                 continue
@@ -333,7 +336,10 @@ def _unused(situation: Situation) -> Iterator[Event]:
             continue
         entitled = {b.user for b in running if b.gpu_id == booking.gpu_id}
         others = entitled.union(situation.limits.ignore_users) - {booking.user}
+        # The owner's own MIG instance is use enough; somebody else in theirs is in nobody's way.
+        card = clear[booking.gpu_id]
+        aside = {user: uuid for user, uuid in situation.bindings.items() if user != booking.user}
         # Somebody without a booking may be in the owner's way, or be the owner's container: no time for reproaches.
-        if others.issuperset(sightings.on_card(clear[booking.gpu_id], situation.boot)):
+        if others.issuperset(sightings.on_card(sightings.outside_of(card, aside), situation.boot)):
             key = _key(UNUSED, booking.user, booking.gpu_id, _name(booking))
             yield Event(UNUSED, booking.user, key, booking.gpu_id, booking)

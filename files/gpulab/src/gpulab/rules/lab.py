@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from . import mig_bindings
+from .guard import VARIABLES as GUARD_VARIABLES
 from .members import Member, parse_members, require_admin
+from .mig_layout import parse_layout
+from .windows import DEFAULT_TABLE, parse_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from .windows import Window
+
 TIERS = ("table", "allocator", "slurm")
-BUILT_TIERS = ("table",)
+BUILT_TIERS = ("table", "allocator")
 """The tiers this release can install."""
 
 TABLE_AT_MOST = 4
@@ -23,6 +29,7 @@ LARGEST_GROUP = 10_000
 VARIABLES = (
     "group_size",
     "gpu_tier",
+    "gpu_windows",
     "lab_admin",
     "lab_language",
     "lab_mail",
@@ -30,6 +37,7 @@ VARIABLES = (
     "lab_name",
     "mig_label",
     "mig_layout",
+    "mig_spread",
 )
 """Every lab-wide variable; anything else that begins like one is a typing error."""
 
@@ -49,6 +57,7 @@ class Lab:
         tier_reason: why this tier, in words.
         admin: account name of the person in charge.
         members: everybody in the list, leavers included.
+        windows: the golden hours.
     """
 
     group_size: int
@@ -56,6 +65,7 @@ class Lab:
     tier_reason: str
     admin: str
     members: tuple[Member, ...]
+    windows: tuple[Window, ...]
 
 
 def tier_for(group_size: int) -> str:
@@ -71,14 +81,15 @@ def parse_lab(raw: Mapping[str, Any], *, defined: Iterable[str]) -> Lab:
     Args:
         raw: variable name to value; a name that is absent was not given.
         defined: names of all variables of the inventory that look like lab-wide ones (`lab_*`, `gpu_*`, `group_size*`,
-            `mig_l*`).
+            `mig_l*`, `mig_s*`).
 
     Raises:
         InputError: naming the variable, its value and the remedy.
     """
+    known = (*VARIABLES, *GUARD_VARIABLES)
     for name in sorted(defined):
-        if name not in VARIABLES:
-            near = difflib.get_close_matches(name, VARIABLES, n=1)
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
             remedy = f"did you mean {near[0]}?" if near else f"gpulab knows {', '.join(VARIABLES)}"
             raise InputError(f"{name} is not a variable of gpulab; {remedy}")
     members = parse_members(raw.get("lab_members", ()))
@@ -91,9 +102,11 @@ def parse_lab(raw: Mapping[str, Any], *, defined: Iterable[str]) -> Lab:
             raise InputError(f"lab_name is {name[:_NAME_LIMIT]!r}; give one line of at most {_NAME_LIMIT} characters")
     _choice(raw, "lab_language", LANGUAGES)
     _check_mail(raw.get("lab_mail", {}))
+    _check_bindings(raw, members)
+    windows = parse_windows(raw.get("gpu_windows", DEFAULT_TABLE))
     size = _group_size(raw["group_size"]) if "group_size" in raw else present
     tier, reason = _tier(raw, size, explicit="group_size" in raw)
-    return Lab(group_size=size, tier=tier, tier_reason=reason, admin=admin, members=members)
+    return Lab(group_size=size, tier=tier, tier_reason=reason, admin=admin, members=members, windows=windows)
 
 
 def _tier(raw: Mapping[str, Any], size: int, *, explicit: bool) -> tuple[str, str]:
@@ -103,7 +116,7 @@ def _tier(raw: Mapping[str, Any], size: int, *, explicit: bool) -> tuple[str, st
     if tier not in BUILT_TIERS:
         raise InputError(
             f"{reason}, which asks for the {tier} tier; this release installs {', '.join(BUILT_TIERS)} only: "
-            f"set gpu_tier: {BUILT_TIERS[0]}"
+            f"set gpu_tier: {BUILT_TIERS[-1]}"
         )
     return tier, reason
 
@@ -129,6 +142,23 @@ def _text(raw: Mapping[str, Any], name: str, remedy: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{name} is {value!r}; {remedy}" if name in raw else f"{name} is not set; {remedy}")
     return value
+
+
+def _check_bindings(raw: Mapping[str, Any], members: Iterable[Member]) -> None:
+    """Refuse members' MIG instances that the layout does not make, as far as the inventory alone can tell."""
+    spread = raw.get("mig_spread", False)
+    if isinstance(spread, str):  # from the command line (-e mig_spread=true)
+        spread = {"true": True, "false": False}.get(spread.lower(), spread)
+    if not isinstance(spread, bool):
+        raise InputError(f"mig_spread is {spread!r}; give true or false")
+    asked = {member.name: member.gpu for member in members if member.present}
+    wishes = mig_bindings.parse_wishes(asked, spread=spread)
+    if not wishes:
+        return  # then the layout is the business of role mig alone
+    label = raw.get("mig_label", "")
+    counts = mig_bindings.counts_of(parse_layout(raw.get("mig_layout"), label=str(label or "")))
+    if counts is not None:  # else role mig knows, once it has seen the cards
+        mig_bindings.check(wishes, counts)
 
 
 def _check_mail(mail: object) -> None:

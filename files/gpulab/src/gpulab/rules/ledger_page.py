@@ -34,7 +34,22 @@ def inventory(cards: Cards) -> str:
     return "\n".join(rows) + "\n"
 
 
-def page(cards: Cards, machine: Machine, history: Sequence[Change], when: str, language: str) -> str:
+def owners_of(bindings: Mapping[str, str]) -> dict[str, str]:
+    """Return UUID of a MIG instance to the account names of those whom it is bound to, from the other way round."""
+    owners: dict[str, list[str]] = {}
+    for user, uuid in sorted(bindings.items()):
+        owners.setdefault(uuid, []).append(user)
+    return {uuid: ", ".join(users) for uuid, users in owners.items()}
+
+
+def page(
+    cards: Cards,
+    machine: Machine,
+    history: Sequence[Change],
+    when: str,
+    language: str,
+    owners: Mapping[str, str] | None = None,
+) -> str:
     """Write the ledger in Markdown.
 
     Args:
@@ -43,12 +58,13 @@ def page(cards: Cards, machine: Machine, history: Sequence[Change], when: str, l
         history: all changes, oldest first.
         when: time of measurement, ISO 8601.
         language: `en` or `zh`; any other is written in English.
+        owners: UUID of a MIG instance to the account names of those whom it is bound to.
     """
     words = LANGUAGES.get(language, ENGLISH)
     parts = (
         [f"# {words['title'].format(hostname=machine.hostname)}", "", words["written"].format(when=when)],
         [f"## {words['cards']}", "", *_cards(cards, words)],
-        _instances(cards, words),
+        _instances(cards, owners or {}, words),
         [f"## {words['machine']}", "", *_machine(machine, words)],
         [f"## {words['disks']}", "", *_table(words["disk head"], (_disk(disk, words) for disk in machine.disks))],
         [f"## {words['history']}", "", *_history(history, words)],
@@ -62,10 +78,11 @@ def without_measurements(cards: Cards, machine: Machine) -> tuple[Cards, Machine
         replace(
             card,
             memory_used=None,
+            memory_free=None,
             utilization=None,
             processes=None,
             reason=card.reason if card.lost else "",
-            mig_devices=tuple(replace(device, memory_used=None) for device in card.mig_devices),
+            mig_devices=tuple(replace(device, memory_used=None, memory_free=None) for device in card.mig_devices),
         )
         for card in cards.cards
     )
@@ -163,7 +180,7 @@ def _mig_words(state: str, words: Mapping[str, str]) -> str:
     return words.get(f"mig {state}", words["unknown"])
 
 
-def _instances(cards: Cards, words: Mapping[str, str]) -> list[str]:
+def _instances(cards: Cards, owners: Mapping[str, str], words: Mapping[str, str]) -> list[str]:
     rows = [
         (
             str(card.index),
@@ -171,6 +188,7 @@ def _instances(cards: Cards, words: Mapping[str, str]) -> list[str]:
             device.profile or words["unknown"],
             _memory(device.memory_total, words),
             _memory(device.memory_used, words),
+            owners.get(device.uuid, ""),
             device.uuid,
         )
         for card in cards.cards

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..names import UID_MIN
+from .mig_bindings import parse_place
 from .reserved import RESERVED_NAMES
 from .ssh_keys import SshKey, parse_key
 
@@ -44,6 +45,7 @@ class Member:
         groups: further groups, besides the ones the lab gives to everyone.
         admin: whether the member may become root.
         shell: login shell, an absolute path; None: leave it as it is, or the default for a new account.
+        gpu: the MIG instance that is theirs in the light tiers, such as `mig-0-1`; `none` for none, empty for no wish.
         present: False for somebody who left.
     """
 
@@ -55,6 +57,7 @@ class Member:
     groups: tuple[str, ...] = ()
     admin: bool = False
     shell: str | None = None
+    gpu: str = ""
     present: bool = True
 
 
@@ -197,6 +200,16 @@ def _shell(name: str, value: Any) -> str:
     return value
 
 
+def _gpu(name: str, value: Any) -> str:
+    if value == "":
+        return ""
+    try:
+        parse_place(value)
+    except ValueError as error:
+        raise _error(name, "gpu", value, str(error)) from None
+    return str(value)
+
+
 def _state(name: str, value: Any) -> str:
     if value not in ("present", "absent"):  # a list given by mistake has no hash: no set here
         raise _error(name, "state", value, "give present or absent")
@@ -211,6 +224,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "groups": _groups,
     "admin": _admin,
     "shell": _shell,
+    "gpu": _gpu,
     "state": _state,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..names import UID_MIN
@@ -77,6 +77,25 @@ def on_card(card: Card, boot: Boot) -> Mapping[str, tuple[Sighting, ...]]:
     for pid in sorted(merged):
         people.setdefault(merged[pid].user, []).append(merged[pid])
     return {user: tuple(sightings) for user, sightings in people.items()}
+
+
+def outside_of(card: Card, bindings: Mapping[str, str]) -> Card:
+    """Return a card without the processes that run in an instance of their owner's own.
+
+    Args:
+        card: as read.
+        bindings: account name to UUID of their MIG instance.
+    """
+    if not card.processes or not bindings:
+        return card
+    devices = {device.uuid: (device.gpu_instance, device.compute_instance) for device in card.mig_devices}
+    own = {user: devices[uuid] for user, uuid in bindings.items() if uuid in devices}
+    others = tuple(
+        process
+        for process in card.processes
+        if process.user not in own or own[process.user] != (process.gpu_instance, process.compute_instance)
+    )
+    return replace(card, processes=others)
 
 
 def is_clear(card: Card) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from .windows import Window
@@ -16,7 +17,19 @@ CLASS_WORDS = {
 }
 """Class: what a window of this class is for where the table does not say, in English and Chinese."""
 
+_DAYS_EN = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAYS_ZH = "一二三四五六日"
+_FEWEST_IN_A_ROW = 3
+
+
+def day_words(days: Sequence[int]) -> tuple[str, str]:
+    """Write some days of the week, 0 for Monday, in English and Chinese, such as `Mon-Fri` and `周一至周五`."""
+    if len(days) == len(_DAYS_EN):
+        return "every day", "每天"
+    if len(days) >= _FEWEST_IN_A_ROW and days[-1] - days[0] == len(days) - 1:
+        first, last = days[0], days[-1]
+        return f"{_DAYS_EN[first]}-{_DAYS_EN[last]}", f"周{_DAYS_ZH[first]}至周{_DAYS_ZH[last]}"
+    return ", ".join(_DAYS_EN[day] for day in days), "周" + "、".join(_DAYS_ZH[day] for day in days)
 
 
 def judgement(

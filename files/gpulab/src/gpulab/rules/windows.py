@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .window_table import CLASSES, DAY, DEFAULT_TABLE, OUTSIDE_WEIGHT, WEEK, Window, as_raw, parse_windows
-from .window_words import judgement
+from .window_words import day_words, judgement
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 __all__ = [
     "CLASSES",
     "DEFAULT_TABLE",
     "OK",
+    "OUTSIDE_WEIGHT",
     "REFUSE",
     "WARN",
     "Verdict",
@@ -29,6 +30,7 @@ __all__ = [
     "class_at",
     "next_change",
     "parse_windows",
+    "rows",
     "touched",
     "verdict",
     "weight_at",
@@ -126,6 +128,24 @@ def verdict(
     )
     kind = REFUSE if strict else WARN
     return Verdict(kind, window, *judgement(window, cards=cards, job_hours=hours, start=start, better=better))
+
+
+def rows(windows: Iterable[Window]) -> list[dict[str, Any]]:
+    """Return the table as pages show it: hours and days in words, None where there is no limit."""
+    return [
+        {
+            "name": window.name,
+            "hours": window.hours,
+            **dict(zip(("days_en", "days_zh"), day_words(window.days), strict=True)),
+            "class": window.work,
+            "max_cards": window.max_cards,
+            "max_hours": window.max_hours,
+            "weight": window.weight,
+            "en": window.en,
+            "zh": window.zh,
+        }
+        for window in windows
+    ]
 
 
 def _fits(window: Window | None, cards: int, hours: float | None) -> bool:

@@ -9,6 +9,7 @@ from ..errors import InputError, NotPermittedError
 from ..rules import booking as rules
 from ..rules import sheet as sheets
 from ..rules.schedule_request import ADD, CANCEL, Request
+from ..rules.windows import OK, REFUSE, verdict
 from .sheet_file import NoSheetError, read_cards, read_sheet
 from .sheet_store import as_record, update
 
@@ -18,8 +19,39 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..rules.booking import Actor, Booking, Limits
+    from ..settings import Windows
 
-__all__ = ["NoSheetError", "apply", "end_all_bookings", "read_cards", "read_sheet"]
+__all__ = ["NoSheetError", "apply", "end_all_bookings", "judge", "read_cards", "read_sheet"]
+
+
+def judge(request: Request, actor: Actor, windows: Windows, *, now: datetime, language: str) -> str:
+    """Hold a wish against the golden hours.
+
+    Args:
+        request: what is asked, already checked for form.
+        actor: who asks; an admin is only warned.
+        windows: the table, and whether it is strict.
+        now: server time, naive.
+        language: of the sentence, `en` or `zh`.
+
+    Returns:
+        The rule that the wish breaks; empty when it breaks none or books nothing.
+
+    Raises:
+        InputError: it breaks one, and the table is strict.
+    """
+    if request.action != ADD:
+        return ""
+    found = verdict(
+        windows.table,
+        cards=len(request.gpu_ids),
+        start=request.begin() or now,
+        hours=request.hours,
+        strict=windows.strict and not actor.admin,
+    )
+    if found.kind == REFUSE:
+        raise InputError(f"{found.rule(language)}; `gpulab windows` shows them all")
+    return "" if found.kind == OK else found.rule(language)
 
 
 def apply(

@@ -19,7 +19,7 @@ from ..rules.messages import Letterhead, Mail, write
 from .booking import read_sheet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from ..rules.cards import Cards
@@ -73,6 +73,7 @@ class World:
         read_sheet: reads the bookings.
         read_boot: tells when the machine started.
         read_members: account names of the present members.
+        read_bindings: account name to UUID of the MIG instance that is theirs.
         send: hands a mail to the MTA; raises MailError.
         host: the server's name.
     """
@@ -83,6 +84,7 @@ class World:
     read_sheet: Callable[[], Sheet]
     read_boot: Callable[[], Boot]
     read_members: Callable[[], frozenset[str]]
+    read_bindings: Callable[[], Mapping[str, str]]
     send: Callable[[Mail], None]
     host: str
 
@@ -177,6 +179,7 @@ def _situation(world: World, settings: Settings) -> Situation:
         members=world.read_members(),
         admin=settings.lab.admin,
         limits=settings.checks,
+        bindings=world.read_bindings(),
     )
 
 

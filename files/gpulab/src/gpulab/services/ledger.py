@@ -15,7 +15,8 @@ from ..adapters import state
 from ..adapters.files import exclusive_lock, read_regular, write_atomic
 from ..errors import GpulabError, NotPermittedError, UnsafeFileError
 from ..rules.ledger import KEPT, Change, Facts, compare, facts_of, from_document, to_document
-from ..rules.ledger_page import inventory, page, without_measurements
+from ..rules.ledger_page import inventory, owners_of, page, without_measurements
+from .bindings import read_bindings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,8 +92,9 @@ def refresh(
         changes = begin + compare(memory.facts, facts, when)
         history = (memory.history + changes)[-KEPT:]
 
-        still = page(*without_measurements(cards, machine), history, "", language)
-        info = page(cards, machine, history, when, language).encode(errors="replace")
+        owners = owners_of(read_bindings(root))
+        still = page(*without_measurements(cards, machine), history, "", language, owners)
+        info = page(cards, machine, history, when, language, owners).encode(errors="replace")
         listing = inventory(cards).encode(errors="replace")
         outcome = Outcome(
             changed=bool(changes) or memory.fingerprints != _fingerprints(root, still),

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import names
 from ..adapters import files
 from ..adapters.mig import Mig, opened, words
+from ..adapters.nvml import read_cards
 from ..adapters.nvml_library import Code, NoBindingError, RefusedError
 from ..errors import GpulabError, InputError, NotPermittedError, UnsafeFileError
 from ..rules.mig_assign import Assignment, assign
 from ..rules.mig_check import find_problem
 from ..rules.mig_plan import choose, describe, foresee
+from . import bindings
 from .mig_change import Change
 from .mig_state import LOCK_SECONDS, STATE_DIR, Journal, layout_path, read_layout, write_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ..rules.cards import Process
+    from ..rules.cards import Cards, Process
+    from ..rules.mig_bindings import Wishes
     from ..rules.mig_cards import MigCard
     from ..rules.mig_layout import Layout, Target
 
@@ -53,6 +56,10 @@ class World:
     root: Path = Path("/")
     proc_root: Path = Path("/proc")
     binding: Any = None
+
+    def look(self) -> Cards:
+        """Return the cards as everybody sees them."""
+        return read_cards(self.binding, self.proc_root)
 
 
 @dataclass(frozen=True)
@@ -94,17 +101,19 @@ class Report:
     Attributes:
         cards: those that something is asked for, in order of index.
         recorded: whether the note of the layout in force changed, or would.
+        bound: who has which instance.
         remark: why nothing could be said about cards; empty when they were looked at.
     """
 
     cards: tuple[CardReport, ...] = ()
     recorded: bool = False
+    bound: bindings.Bound = field(default_factory=bindings.Bound)
     remark: str = ""
 
     @property
     def changed(self) -> bool:
         """Whether anything is, or would be, different from before."""
-        return self.recorded or any(card.changed for card in self.cards)
+        return self.recorded or self.bound.changed or any(card.changed for card in self.cards)
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -126,29 +135,36 @@ class Report:
 def to_dict(report: Report) -> dict[str, Any]:
     """Return a report as plain lists and dictionaries, ready for JSON."""
     cards = [{key: list(v) if isinstance(v, tuple) else v for key, v in asdict(card).items()} for card in report.cards]
-    return {"changed": report.changed, "recorded": report.recorded, "cards": cards}
+    bound = [
+        {"user": user, "instance": str(place), "uuid": report.bound.uuids.get(user, "")}
+        for user, place in report.bound.places.items()
+    ]
+    return {"changed": report.changed, "recorded": report.recorded, "cards": cards, "bindings": bound}
 
 
-def plan(layout: Layout, world: World, *, record: bool = False) -> Report:
+def plan(layout: Layout, world: World, *, record: bool = False, wishes: Wishes | None = None) -> Report:
     """Say what `apply` would do; change nothing.
 
     Args:
         layout: what is asked for.
         world: the outside.
         record: whether the layout is to be noted down as the one in force.
+        wishes: who shall be bound to an instance; None leaves that as it is.
 
     Raises:
-        InputError: the layout cannot be had on this machine.
+        InputError: the layout cannot be had on this machine, or somebody cannot be bound as asked.
         NoNvmlError: NVML cannot be used.
     """
     with _nvml(world) as mig:
         cards = mig.read_cards()
         targets = _suit(layout, cards).targets
+        places = None if wishes is None else bindings.choose(world.root, wishes, targets, source=layout.source)
         reports = tuple(_foresee(mig, cards[index], target) for index, target in targets.items())
-    return Report(reports, record and _record(reports, targets, cards, world.root, dry_run=True))
+    bound = bindings.keep(world.root, places, world.look, dry_run=True)
+    return Report(reports, record and _record(reports, targets, cards, world.root, dry_run=True), bound)
 
 
-def preview(layout: Layout, world: World) -> Report:
+def preview(layout: Layout, world: World, *, wishes: Wishes | None = None) -> Report:
     """Say what `apply` with a record would do, also on a new server where driver or gpulab are not installed yet.
 
     Raises:
@@ -156,15 +172,17 @@ def preview(layout: Layout, world: World) -> Report:
         NoNvmlError: NVML cannot be used on a server that had a layout before.
     """
     try:
-        return plan(layout, world, record=True)
+        return plan(layout, world, record=True, wishes=wishes)
     except NoNvmlError as error:
         if layout_path(world.root).exists():
             raise
         return Report(recorded=True, remark=f"{error}; what would change is only known after that")
 
 
-def apply(layout: Layout, world: World, *, record: bool = False, lenient: bool = False) -> Report:
-    """Give each card what is asked for.
+def apply(
+    layout: Layout, world: World, *, record: bool = False, lenient: bool = False, wishes: Wishes | None = None
+) -> Report:
+    """Give each card what is asked for, and write down whose instance is which.
 
     The whole layout is judged before anything changes. Then each card is a transaction of its own: one that is in use,
     or that fails, keeps what it has, is reported, and does not stop the others.
@@ -176,22 +194,28 @@ def apply(layout: Layout, world: World, *, record: bool = False, lenient: bool =
             its layout keeps its former entry.
         lenient: a card that is not there, or that cannot have its layout, is reported and does not stop the others
             either; for the boot, after which a card may be dead or another model.
+        wishes: who shall be bound to an instance; None leaves that as it is.
 
     Raises:
-        InputError: the layout cannot be had on this machine; nothing was changed.
+        InputError: the layout cannot be had on this machine, or somebody cannot be bound as asked; nothing was changed.
         NotPermittedError: the caller is not root; nothing was changed.
         GpulabError: NVML cannot be used, or another command is changing MIG; nothing was changed.
     """
     with _lock(world.root), _nvml(world) as mig:
         cards = mig.read_cards()
         assignment = _suit(layout, cards, lenient=lenient)
+        targets = assignment.targets
+        places = None if wishes is None else bindings.choose(world.root, wishes, targets, source=layout.source)
         journal = Journal(world.root, world.proc_root)
-        reports = [_give(mig, cards[index], target, journal, world) for index, target in assignment.targets.items()]
-        recorded = record and _record(reports, assignment.targets, cards, world.root, dry_run=False)
+        try:
+            reports = [_give(mig, cards[index], target, journal, world) for index, target in targets.items()]
+            recorded = record and _record(reports, targets, cards, world.root, dry_run=False)
+        finally:  # also when it was stopped half way: the UUIDs may be others now
+            bound = bindings.keep(world.root, places, world.look)
     for index, problem in assignment.problems.items():
         name = cards[index].name if index < len(cards) else ""
         reports.append(CardReport(index, "", name, FAILED, reason=problem))
-    return Report(tuple(sorted(reports, key=lambda report: report.index)), recorded)
+    return Report(tuple(sorted(reports, key=lambda report: report.index)), recorded, bound)
 
 
 def look(world: World) -> tuple[tuple[MigCard, ...], Assignment]:

@@ -1,0 +1,45 @@
+"""Programs of the system that are asked something, without ever being held up by them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def output_of(arguments: Sequence[str], patience: float, given: str = "") -> str:
+    """Run a program in the C locale and return what it prints.
+
+    Args:
+        arguments: the program and its arguments.
+        patience: seconds it may take.
+        given: what it reads from standard input.
+
+    Raises:
+        TimeoutError: it did not end in time. It was killed; if the kernel holds it, it is not waited for.
+        OSError: there is no such program, or it failed; then the message is the last part of its last line.
+    """
+    # Not subprocess.run: after a timeout that waits for the child's end, which may never come.
+    try:
+        child = subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE if given else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "LC_ALL": "C"},
+            text=True,
+            errors="replace",
+        )
+    except FileNotFoundError as error:
+        raise OSError(f"the program {arguments[0]} is not installed") from error
+    try:
+        output, complaint = child.communicate(given or None, timeout=patience)
+    except subprocess.TimeoutExpired as error:
+        child.kill()
+        raise TimeoutError(arguments[0]) from error
+    if child.returncode:
+        raise OSError(complaint.strip().rpartition("\n")[2].rpartition(": ")[2] or f"{arguments[0]} failed")
+    return output

@@ -1,0 +1,188 @@
+"""systemd scopes: a cgroup around a running process, with exactly the device nodes it may open.
+
+The process keeps its pid, parent, terminal and signals; only the cgroup changes (systemd.scope(5)). What it may open is
+enforced by the kernel where systemd has the unified cgroup tree (systemd.resource-control(5), DeviceAllow=).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import GpulabError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+SLICE = "gpulab-lease.slice"
+"""A program of a parent cgroup binds its children, so leases cannot lie under the members' own slices."""
+
+_PARENT = "gpulab.slice"
+"""The dash in a slice's name makes it a child of this one (systemd.slice(5))."""
+
+_MANAGER = (
+    "busctl",
+    "--quiet",
+    "call",
+    "org.freedesktop.systemd1",
+    "/org/freedesktop/systemd1",
+    "org.freedesktop.systemd1.Manager",
+)
+_TREES = ("sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd")
+"""The unified tree, and where systemd keeps its own on machines with version 1 or both (cgroups(7))."""
+
+_POLL_SECONDS = 0.002
+_SECOND_THOUGHT = 0.5  # seconds
+_PREFIX = "gpulab-lease-"
+_SUFFIX = ".scope"
+
+
+def scope_name(number: int) -> str:
+    """Return the unit name of a lease."""
+    return f"{_PREFIX}{number}{_SUFFIX}"
+
+
+def scope_of(pid: int, root: Path = Path("/")) -> str:
+    """Return the name of the lease's scope that a process is in; empty when it is in none or gone.
+
+    The whole path counts: below their own user service members may make groups of any name.
+    """
+    try:
+        text = (root / f"proc/{pid}/cgroup").read_text(errors="replace")
+    except OSError:
+        return ""
+    tops = [f"/{start}/{_PARENT}/{SLICE}/" if start else f"/{_PARENT}/{SLICE}/" for start in _starts(root)]
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in {"", "name=systemd"}:  # the unified tree, and systemd's own
+            for top in tops:
+                if path.startswith(top):
+                    return path.removeprefix(top).partition("/")[0]
+    return ""
+
+
+def pids(scope: str, root: Path = Path("/")) -> tuple[int, ...]:
+    """Return the living processes of a scope, those of groups below it included; none when there is no such scope."""
+    folder = _folder(scope, root)
+    found: list[int] = []
+    if folder is not None:
+        for path, _, _ in os.walk(folder):
+            with contextlib.suppress(OSError):  # the group went away meanwhile
+                found += map(int, Path(path, "cgroup.procs").read_text().split())
+    return tuple(sorted(found))
+
+
+def _folder(scope: str, root: Path) -> Path | None:
+    for tree in _TREES:
+        for start in _starts(root):
+            folder = root / tree / start / _PARENT / SLICE / scope
+            if folder.is_dir():
+                return folder
+    return None
+
+
+@functools.cache
+def _starts(root: Path) -> tuple[str, ...]:
+    """Return the groups systemd has for its root, without the slash: where pid 1 is (in a container not the top)."""
+    try:
+        lines = (root / "proc/1/cgroup").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    paths = (line.split(":", 2)[2] for line in lines if line.split(":", 2)[1] in {"", "name=systemd"})
+    return tuple(dict.fromkeys(path.removesuffix("/init.scope").strip("/") for path in paths)) or ("",)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A process to be put into a new scope.
+
+    Attributes:
+        pid: the process.
+        scope: unit name.
+        description: what `systemctl status` shows, one line.
+        nodes: what it may open besides systemd's closed list: device nodes and names of systemd.resource-control(5).
+    """
+
+    pid: int
+    scope: str
+    description: str
+    nodes: tuple[str, ...]
+
+    def command(self) -> list[str]:
+        """Return the call of busctl(1)."""
+        allow = [word for node in self.nodes for word in (node, "rw")]
+        properties = [
+            ["Description", "s", self.description],
+            ["PIDs", "au", "1", str(self.pid)],
+            ["Slice", "s", SLICE],
+            ["DevicePolicy", "s", "closed"],
+            ["DeviceAllow", "a(ss)", str(len(self.nodes)), *allow],
+            ["CollectMode", "s", "inactive-or-failed"],
+        ]
+        head = [*_MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))", self.scope, "fail", str(len(properties))]
+        return [*head, *(word for each in properties for word in each), "0"]
+
+
+@dataclass(frozen=True)
+class Mover:
+    """Puts processes into scopes, several at once.
+
+    Attributes:
+        root: the folder that stands for `/`.
+        patience: seconds that systemd may take.
+        start: starts a program; see subprocess.Popen.
+        monotonic: seconds on a clock that never jumps.
+        sleep: waits for some seconds.
+    """
+
+    root: Path = Path("/")
+    patience: float = 10.0
+    start: Callable[..., subprocess.Popen[str]] = subprocess.Popen
+    monotonic: Callable[[], float] = field(default=time.monotonic)
+    sleep: Callable[[float], None] = field(default=time.sleep)
+
+    def move(self, moves: Sequence[Move]) -> list[str]:
+        """Move the processes, and wait until the kernel shows each where it belongs.
+
+        Returns:
+            For each why it failed, as a clause; empty when it is there.
+        """
+        deadline = self.monotonic() + self.patience
+        calls = [self._call(move) for move in moves]
+        return [self._finish(move, call, deadline) for move, call in zip(moves, calls, strict=True)]
+
+    def _call(self, move: Move) -> subprocess.Popen[str]:
+        try:
+            return self.start(
+                move.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            )
+        except OSError as error:
+            raise GpulabError(f"busctl cannot be started ({error.strerror}); install systemd's busctl") from error
+
+    def _finish(self, move: Move, call: subprocess.Popen[str], deadline: float) -> str:
+        try:
+            _, complaint = call.communicate(timeout=max(0.1, deadline - self.monotonic()))
+        except subprocess.TimeoutExpired:
+            call.kill()
+            return "systemd did not answer in time"
+        if call.returncode:
+            # A predecessor that was killed may have asked for the same, and systemd is about to do it.
+            deadline = min(deadline, self.monotonic() + _SECOND_THOUGHT)
+        while scope_of(move.pid, self.root) != move.scope:
+            if self.monotonic() >= deadline or not (self.root / f"proc/{move.pid}").exists():
+                if call.returncode:
+                    return f"systemd would not make {move.scope}: {complaint.strip() or call.returncode}"
+                return f"the process did not get into {move.scope}"
+            self.sleep(_POLL_SECONDS)
+        return ""

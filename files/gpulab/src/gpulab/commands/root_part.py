@@ -1,0 +1,83 @@
+"""Commands of members that have root do something: a fixed command line through sudo, a JSON request, a JSON answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GpulabError, InputError
+from ..rules.display import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Runner = Callable[..., subprocess.CompletedProcess[bytes]]
+    """Called like subprocess.run."""
+
+
+class RefusedError(GpulabError):
+    """Root's part refused; carries its exit status."""
+
+    def __init__(self, message: str, exit_status: int) -> None:
+        """Keep the message and the exit status."""
+        super().__init__(message)
+        self.exit_status = exit_status
+
+
+def ask(writer: Sequence[str], request: bytes, failed: str, runner: Runner = subprocess.run) -> dict[str, Any]:
+    """Have root's part do something.
+
+    Args:
+        writer: the command line that a sudoers rule allows members, beginning with sudo.
+        request: what is wanted.
+        failed: what could not be done when there is no answer, such as `the booking sheet could not be changed`.
+        runner: runs sudo.
+
+    Raises:
+        RefusedError: it said no; nothing was changed.
+        GpulabError: sudo does not let this account in, or there is no answer.
+    """
+    try:
+        result = runner(writer, input=request, capture_output=True, check=False)
+    except OSError as error:
+        raise GpulabError(f"{writer[0]}: {error.strerror or error}; ask the admin to install sudo") from error
+    try:
+        answer = json.loads(result.stdout)
+    except ValueError:
+        said = printable(result.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2], 200)
+        raise GpulabError(
+            f"{failed} ({said or f'exit status {result.returncode}'}); "
+            "is your account in group gpu-members? Groups count from the next login; else ask the admin"
+        ) from None
+    if "error" in answer:
+        raise RefusedError(answer["error"], result.returncode or 1)
+    return dict(answer)
+
+
+def read_request(descriptor: int, *, seconds: float, limit: int, program: str) -> bytes:
+    """Read a request to its end; who sends nothing does not keep a root process alive.
+
+    Args:
+        descriptor: where it comes from.
+        seconds: the longest wait for all of it.
+        limit: bytes; one more is read, for the decoder to see that there are too many.
+        program: what members type.
+
+    Raises:
+        InputError: it did not come in time.
+    """
+    deadline = time.monotonic() + seconds
+    data = b""
+    while len(data) <= limit:
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise InputError(f"no complete request came within {seconds:g} s; use {program}")
+        chunk = os.read(descriptor, limit + 1)
+        if not chunk:
+            break
+        data += chunk
+    return data

@@ -1,0 +1,127 @@
+"""The whole server in the allocator tier."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Person, Play
+    from testinfra.backend.base import CommandResult
+    from testinfra.host import Host
+
+MOST_TASKS = 90
+REFUSED = "Operation not permitted"
+LET_THROUGH = "No such device or address"
+"""What opening a bare device node says when nothing refuses it: there is no driver behind it."""
+
+
+def session(host: Host, user: str, command: str) -> CommandResult:
+    """Run a command in a login session that logind knows, as ssh makes one."""
+    return host.run(
+        f"systemd-run --quiet --pipe --wait --uid={user} --property=PAMName=login "
+        f"sh -lc {shlex.quote(command)} </dev/null"
+    )
+
+
+def leases(host: Host) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(host.check_output("gpulab leases --json"))
+    return found
+
+
+def wait_for_leases(host: Host, number: int) -> list[dict[str, Any]]:
+    for _ in range(100):
+        found = leases(host)
+        if len(found) == number:
+            return found
+        time.sleep(0.2)
+    pytest.fail(f"{number} leases expected, found {found}")
+
+
+def hold(host: Host, user: str) -> None:
+    """Start a long command on a card, in a session of its own."""
+    host.run_expect(
+        [0],
+        f"setsid runuser -l {user} -c 'allocate_gpu -- gpusim run --mem 5G -- sleep 900' </dev/null >/dev/null 2>&1 &",
+    )
+
+
+def site(play: Play, *options: str, **variables: Any) -> str:
+    done = play(*options, **variables)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_no_session_opens_a_card_but_an_admins(host: Host) -> None:
+    for node in ("/dev/nvidia0", "/dev/nvidia3"):
+        assert REFUSED in session(host, "bob", f"cat {node}").stderr
+        assert LET_THROUGH in session(host, "alice", f"cat {node}").stderr
+
+
+def test_a_command_started_through_allocate_gpu_has_exactly_one_card(host: Host) -> None:
+    script = "for n in 0 1 2 3; do cat /dev/nvidia$n; done; echo $CUDA_VISIBLE_DEVICES"
+    ran = session(host, "bob", f"allocate_gpu -- sh -c {shlex.quote(script)}")
+    assert ran.stdout.startswith("GPU-")
+    assert ran.stderr.count(REFUSED) == 3
+    assert ran.stderr.count(LET_THROUGH) == 1
+
+
+def test_a_member_with_an_instance_gets_it(host: Host) -> None:
+    ran = session(host, "carol", "echo $CUDA_VISIBLE_DEVICES; allocate_gpu -- sh -c 'echo $CUDA_VISIBLE_DEVICES'")
+    outside, inside = ran.stdout.split()
+    assert outside == "run-with-allocate_gpu"
+    assert inside in host.check_output("grep ^carol /run/gpulab/bindings")
+
+
+def test_the_golden_hours_are_told_at_the_moment_of_asking(host: Host, as_member: Person) -> None:
+    host.run_expect([0], "cp /etc/gpulab/conf.d/windows.toml /root/windows.toml")
+    table = (
+        '[windows]\\non_break = "warn"\\n[[windows.table]]\\nname = "always"\\nfrom = "00:00"\\nto = "24:00"\\n'
+        'class = "short"\\nmax_cards = 1\\n'
+    )
+    host.run_expect([0], f"printf '{table}' > /etc/gpulab/conf.d/windows.toml")
+    ran = as_member("bob", "allocate_gpu --gpus 2 -- true")
+    host.run_expect([0], "cp /root/windows.toml /etc/gpulab/conf.d/windows.toml")
+    assert ran.rc == 0, ran.stderr
+    assert "window always" in ran.stderr
+    assert "allows at most 1 card a job, not 2" in ran.stderr
+
+
+def test_the_pages_tell_how_to_get_a_card(host: Host, as_member: Person) -> None:
+    rules = as_member("bob", "cat /home/admin/GPU_SCHEDULE/README.md").stdout
+    assert "allocate_gpu -- python train.py" in rules
+    assert "先到先得" in rules
+    assert "gpu-schedule add" not in rules
+    assert "gpu-keep" in rules
+    assert "allocate_gpu" in host.check_output("cat /etc/motd.d/50-gpulab")
+    assert as_member("bob", "gpu-status").stdout.count("free") >= 3
+
+
+def test_the_root_agents_still_see_the_cards(host: Host) -> None:
+    assert host.run("/usr/local/sbin/check_gpu.sh").rc == 0
+    assert host.check_output("systemctl is-active gpulab-sampler.service") == "active"
+    assert "A100" in host.check_output("gpulab info")
+
+
+def test_a_plan_for_a_finished_server_foretells_nothing(play: Play) -> None:
+    plan = site(play, "--check", "--diff")
+    assert "changed=0" in plan
+    assert plan.count("\nTASK [") <= MOST_TASKS
+
+
+def test_the_tier_is_not_taken_away_under_running_work(host: Host, play: Play) -> None:
+    hold(host, "bob")
+    (lease,) = wait_for_leases(host, 1)
+    refused = play(group_size=4)
+    assert refused.returncode != 0
+    told = refused.said
+    assert "RISK  tier allocator goes" in told
+    assert "the allocator tier is in use" in told
+    assert "bob" in told
+    assert host.run(f"kill -0 {lease['pid']}").rc == 0, "nobody's work is ended"
+    host.run_expect([0], f"kill {lease['pid']}")
+    wait_for_leases(host, 0)
