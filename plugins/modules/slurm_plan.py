@@ -30,9 +30,9 @@ options:
     elements: dict
     required: true
   windows:
-    description: The table of golden hours, as in C(gpu_windows); the usual one when it is not given.
-    type: list
-    elements: dict
+    description: The table of golden hours, as in C(gpu_windows), or V(usual) for the one that gpulab comes with.
+    type: raw
+    default: usual
 attributes:
   check_mode:
     support: full
@@ -86,12 +86,8 @@ plan:
     weights:
       description: The most that each reason adds to the priority of a job.
       type: dict
-    windows:
-      description: The table of golden hours, as M(slurm_plan) read it.
-      type: list
-      elements: dict
     window_starts:
-      description: The same for job_submit.lua, in minutes of the week.
+      description: The table of golden hours for job_submit.lua, in minutes of the week.
       type: list
       elements: dict
     calendar:
@@ -141,7 +137,7 @@ def main() -> None:
             "settings": {"type": "dict", "required": True},
             "nodes": {"type": "list", "elements": "dict", "required": True},
             "members": {"type": "list", "elements": "dict", "required": True},
-            "windows": {"type": "list", "elements": "dict"},
+            "windows": {"type": "raw", "default": "usual"},
         },
         supports_check_mode=True,
     )

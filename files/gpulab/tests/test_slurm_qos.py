@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from datetime import datetime
 
 import pytest
 from gpulab.adapters.slurm import SlurmError
-from gpulab.errors import InputError
 from gpulab.rules.slurm_qos import Qos, calendar, changes, short_work, table, wanted
 from gpulab.rules.window_table import DEFAULT_TABLE, parse_windows
 from gpulab.services import slurm_windows
-from gpulab.services.slurm_windows import load_table, read_qos
+from gpulab.services.slurm_windows import read_qos
 
 WINDOWS = parse_windows(DEFAULT_TABLE)
 WEDNESDAY = datetime(2026, 12, 2)
@@ -105,14 +103,3 @@ def test_a_database_that_does_not_obey_is_an_error():
     database.obeys = False
     with pytest.raises(SlurmError, match="still to do: modify qos where name=long"):
         slurm_windows.apply(WINDOWS, WEDNESDAY.replace(hour=9), run_command=database)
-
-
-def test_the_table_is_read_where_the_role_wrote_it(tmp_path):
-    with pytest.raises(InputError, match="run the playbook"):
-        load_table(tmp_path)
-    (tmp_path / "etc/slurm").mkdir(parents=True)
-    (tmp_path / "etc/slurm/windows.json").write_text(json.dumps(list(DEFAULT_TABLE)))
-    assert load_table(tmp_path) == WINDOWS
-    (tmp_path / "etc/slurm/windows.json").write_text("{")
-    with pytest.raises(InputError, match="run the playbook"):
-        load_table(tmp_path)

@@ -87,8 +87,8 @@ def test_the_hour_of_submission_stays_with_the_job(host: Host, as_member: Person
 def test_the_controller_judges_hours_as_the_table_says(host: Host) -> None:
     """The plugin's own reading of the clock, asked for every quarter of an hour of a week, against the package's."""
     package = (
-        "from datetime import datetime, timedelta; from gpulab.services.slurm_windows import load_table; "
-        "from gpulab.rules.windows import class_at; table = load_table(); start = datetime(2026, 11, 30); "
+        "from datetime import datetime, timedelta; from gpulab.settings import load; "
+        "from gpulab.rules.windows import class_at; table = load().windows.table; start = datetime(2026, 11, 30); "
         "print(*(getattr(class_at(table, start + timedelta(minutes=15 * n)), 'name', '-') for n in range(672)))"
     )
     expected = host.check_output(f'/opt/gpulab/current/bin/python -c "{package}"').split()

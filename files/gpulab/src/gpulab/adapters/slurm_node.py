@@ -17,16 +17,6 @@ _ELSEWHERE = ("192.0.2.1", 9)
 """An address that is nobody's (RFC 5737), reached by the default route."""
 
 
-def read_capabilities(proc_root: Path = Path("/proc")) -> dict[str, int]:
-    """Return the minor numbers of MIG's capability files, by name such as `gpu0/gi1/access`; empty without MIG."""
-    try:
-        lines = (proc_root / "driver/nvidia-caps/mig-minors").read_text(encoding="ascii").splitlines()
-    except FileNotFoundError:
-        return {}
-    pairs = (line.split() for line in lines)
-    return {name: int(minor) for name, minor in (pair for pair in pairs if len(pair) == 2)}  # noqa: PLR2004 - a pair
-
-
 def read_topology(sys_root: Path = Path("/sys")) -> Topology:
     """Return the processors as slurmd counts them: those that are on line.
 

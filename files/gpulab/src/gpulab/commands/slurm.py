@@ -10,6 +10,7 @@ from ..adapters.clock import server_now
 from ..errors import InputError
 from ..rules.windows import class_at
 from ..services import slurm_windows
+from ..settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
         argv: arguments after the subcommand.
 
     Raises:
-        GpulabError: the table is not there or Slurm does not answer.
+        GpulabError: the settings cannot be understood or Slurm does not answer.
     """
     parser = argparse.ArgumentParser(prog="gpulab slurm", description="Slurm's part of gpulab.")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -31,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     windows.add_argument("--check", action="store_true", help="only print what would be done")
     options = parser.parse_args(argv)
     when = options.at or server_now()
-    table = slurm_windows.load_table()
+    table = load().windows.table
     commands = slurm_windows.apply(table, when, dry_run=options.check)
     window = class_at(table, when)
     now = f"{window.name} ({window.hours}), for {window.work} work" if window else "outside every window"

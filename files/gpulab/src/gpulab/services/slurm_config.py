@@ -29,8 +29,8 @@ _CONTROLLER = "slurmctld"
 _UNIT = "slurmctld.service"
 _LIMIT = 4 << 20
 _MODE = 0o644
-_SELF_READ = {"job_submit.lua", "windows.json"}
-"""slurmctld reads the plugin again when it is newer (job_submit/lua); the table is read by our own commands."""
+_SELF_READ = {"job_submit.lua"}
+"""slurmctld reads the plugin again when it is newer (job_submit/lua)."""
 
 _NODE = re.compile(r"^NodeName=(\S+)\s.*?(?:Gres=(\S+))?\s*$", re.MULTILINE)
 _RECONFIGURE_SECONDS = 40.0

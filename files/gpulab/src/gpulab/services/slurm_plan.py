@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..adapters.device_nodes import mig_minors
 from ..adapters.files import read_regular
 from ..adapters.nvml import read_cards
 from ..adapters.slurm_node import (
     read_address,
-    read_capabilities,
     read_confinement,
     read_memory,
     read_topology,
@@ -24,7 +24,8 @@ from ..rules.slurm_accounts import account_of
 from ..rules.slurm_gres import inventory, kinds
 from ..rules.slurm_node import Confinement, Node, Topology
 from ..rules.slurm_qos import calendar, short_work, table
-from ..rules.window_table import DEFAULT_TABLE, as_raw, parse_windows
+from ..rules.window_table import DEFAULT_TABLE, parse_windows
+from ..settings import USUAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +52,7 @@ class Judged:
 def node_facts() -> dict[str, Any]:
     """Look at this machine once; everything as plain values."""
     cards = to_dict(read_cards())
-    capabilities = read_capabilities()
+    capabilities = mig_minors()
     groups = {
         f"gpu{card['minor']}/gi{instance['gpu_instance']}/"
         for card in cards["cards"]
@@ -88,7 +89,7 @@ def judge(
     facts: Sequence[Mapping[str, Any]],
     *,
     members: Sequence[Mapping[str, Any]],
-    windows: Any = None,
+    windows: Any = USUAL,
     controller: str = "",
     lenient: bool = False,
     root: Path = Path("/"),
@@ -99,7 +100,7 @@ def judge(
         settings: the tier's variables, by their names without `tier_slurm_`.
         facts: what `node_facts` said on each machine that runs jobs.
         members: the list of members.
-        windows: the table of golden hours; None for the usual one.
+        windows: the table of golden hours; USUAL for the one that gpulab comes with.
         controller: host name of the controller; empty for this machine.
         lenient: planning for a new server, where cards cannot be seen yet.
         root: the folder that stands for `/`.
@@ -110,7 +111,7 @@ def judge(
     people = parse_members(members)
     present = [member for member in people if member.present]
     fallback = str(settings.get("account", "members"))
-    hours = parse_windows(DEFAULT_TABLE if windows is None else windows)
+    hours = parse_windows(DEFAULT_TABLE if windows == USUAL else windows)
     nodes, problems = _nodes(facts, settings.get("card_types") or {})
     names = [member.name for member in present]
     inputs = slurm_plan.read_inputs(
@@ -124,7 +125,6 @@ def judge(
     minutes, cards = short_work(hours)
     plain = {
         **slurm_plan.plain(plan),
-        "windows": [as_raw(window) for window in hours],
         "window_starts": table(hours),
         "calendar": list(calendar(hours)),
         "short_minutes": minutes,

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..adapters.files import read_regular
 from ..adapters.slurm import SlurmError, change_accounts, rows, run
-from ..errors import InputError
 from ..rules.slurm_qos import Qos, changes, wanted
-from ..rules.window_table import parse_windows
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,26 +14,8 @@ if TYPE_CHECKING:
     from ..adapters.slurm import Run
     from ..rules.window_table import Window
 
-TABLE_FILE = "etc/slurm/windows.json"
-_LIMIT = 1 << 20
 _CARDS = re.compile(r"(?:^|,)gres/gpu=(\d+)")
 _WALL = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
-
-
-def load_table(root: Path = Path("/")) -> tuple[Window, ...]:
-    """Read the table that role tier_slurm wrote; everybody can.
-
-    Raises:
-        InputError: there is none, or it cannot be understood.
-    """
-    path = root / TABLE_FILE
-    try:
-        document = json.loads(read_regular(path, limit=_LIMIT))
-    except FileNotFoundError as error:
-        raise InputError(f"{path} is not there; run the playbook") from error
-    except ValueError as error:
-        raise InputError(f"{path}: {error}; run the playbook") from error
-    return parse_windows(document, source=str(path))
 
 
 def apply(windows: tuple[Window, ...], when: datetime, *, dry_run: bool = False, run_command: Run = run) -> list[str]:
