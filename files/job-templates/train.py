@@ -12,7 +12,10 @@ import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 STATE = Path(os.environ.get("STATE", "state"))
 STEPS = int(os.environ.get("STEPS", "1000"))

@@ -14,8 +14,8 @@ description:
     only what differs, in one session of C(sacctmgr), and reads it again.
   - A member's first group is the account that pays for the jobs; those without a group share one account. Everybody has
     one association, so that a limit holds for the person, whatever the partition.
-  - With O(members[].state=absent) the member's jobs are cancelled and the associations removed. Jobs and use of the past
-    stay in the database.
+  - With O(members[].state=absent) the member's jobs are cancelled and the associations removed. Jobs and use of the
+    past stay in the database.
   - Whoever changes groups keeps the jobs that wait or run in the former account; that one takes no new jobs, and goes
     with a later run.
   - Members with O(members[].admin=true) become administrators of Slurm.
@@ -41,8 +41,8 @@ options:
     default: {}
   limits:
     description:
-      - What one member may have at once. C(cards) and MIG instances of running jobs, C(jobs) that run, C(submitted) jobs
-        that wait or run, and C(shares), the weight in the fair share of the account.
+      - What one member may have at once. C(cards) and MIG instances of running jobs, C(jobs) that run, C(submitted)
+        jobs that wait or run, and C(shares), the weight in the fair share of the account.
       - A key that is left out, or V(null), is no limit.
     type: dict
     default: {}

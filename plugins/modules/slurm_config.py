@@ -14,8 +14,8 @@ description:
     new ones first, in a network namespace of its own. Only when that comes up are the files written and put in force.
   - Reconfigures where that suffices, restarts where it must, and starts a controller that is down. When that fails, the
     former files and a running controller come back, and the module fails with the reason.
-  - Running jobs go on. The exception is a node whose number or type of cards changes, because Slurm kills its jobs. Such
-    a node is drained first; when jobs run there, the module names them and changes nothing.
+  - Running jobs go on. The exception is a node whose number or type of cards changes, because Slurm kills its jobs.
+    Such a node is drained first; when jobs run there, the module names them and changes nothing.
   - The cluster is made known to slurmdbd before the first start.
 options:
   files:

@@ -13,7 +13,8 @@ description:
   - Starts the daemon when it is down and restarts it when a file that it reads only at its start changed, also when the
     run that wrote the file was killed before the restart. Otherwise it is left alone.
   - After a start it is asked what its users will ask it, and the module fails, with the end of its journal, unless it
-    answers. A credential for munge, a ping for MariaDB, a listening slurmdbd, a registered and complete node for slurmd.
+    answers. A credential for munge, a ping for MariaDB, a listening slurmdbd, a registered and complete node
+    for slurmd.
   - A node that was drained because its cards changed takes jobs again.
   - slurmctld is the business of M(slurm_config).
 options:

@@ -10,8 +10,8 @@ module: slurm_plan
 short_description: Judge the Slurm tier's part of the inventory
 version_added: 0.1.0
 description:
-  - Reads the variables of role C(tier_slurm) strictly, compares them with the machines, and refuses what cannot work with
-    one line that names the variable, its value and the remedy.
+  - Reads the variables of role C(tier_slurm) strictly, compares them with the machines, and refuses what cannot work
+    with one line that names the variable, its value and the remedy.
   - Works out node lines, card lines, how the machine is divided among jobs, and by what jobs can be confined.
   - Runs on the controller. Changes nothing.
 options:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from gpulab.adapters.slurm import SlurmError
+from gpulab.adapters.slurm import SlurmError, read_tree
 from gpulab.rules.members import parse_members
 from gpulab.rules.slurm_accounts import OWNER, Limits, compare, wish
-from gpulab.adapters.slurm import read_tree
 from gpulab.services.slurm_accounts import World, reconcile
 
 CLASSES = ("long", "short", "offline")
+FOUR = Limits(cards=4)
 
 
 class Slurm:
@@ -27,7 +27,7 @@ class Slurm:
         self.said = []
         self.deaf = False
 
-    def __call__(self, argv, *, feed="", seconds=0):
+    def __call__(self, argv, *, feed="", **_):
         if self.deaf:
             raise SlurmError("sacctmgr did not answer within 60 s")
         if argv[0] == "squeue":
@@ -86,7 +86,7 @@ class Slurm:
                 self.users[name, values["account"]].update(values)
 
 
-def wanted(*members, limits=Limits(cards=4), **changes):
+def wanted(*members, limits=FOUR, **changes):
     listed = [{"name": "alice", "admin": True, "groups": ["vision"]}, {"name": "bob"}, *members]
     options = {"fallback": "members", "member_limits": {}, "shares": {}, "classes": CLASSES, **changes}
     return wish(parse_members(listed), cluster="lab", limits=limits, **options)
@@ -170,7 +170,7 @@ def test_jobs_that_do_not_end_are_an_error_and_nobody_waits_for_ever(slurm):
         sleep=lambda _: None,
         monotonic=lambda: next(clock),
     )
-    slurm.obey = lambda line: None  # Slurm keeps a user who has jobs
+    slurm.obey = lambda _: None  # Slurm keeps a user who has jobs
     outcome = reconcile(wanted({"name": "carol", "state": "absent"}), stubborn, dry_run=False)
     assert outcome.errors[0] == "carol: jobs did not end within 90 s; run this again"
 
@@ -218,7 +218,7 @@ def test_an_admin_who_is_one_no_longer_loses_the_right(slurm):
 
 
 def test_what_sacctmgr_did_not_do_is_said(slurm):
-    slurm.obey = lambda line: None
+    slurm.obey = lambda _: None
     outcome = run(slurm, wanted({"name": "carol"}))
     assert outcome.errors == ["carol: still to do: join account members cards 4"]
 

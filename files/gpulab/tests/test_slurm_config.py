@@ -1,4 +1,4 @@
-"""The controller's files: proved, written, in force; or as they were before. Daemons restarted when, and only when, needed."""
+"""The controller's files: proved, written, in force, or as before. Daemons restarted when, and only when, needed."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ FILES = {
     "job_submit.lua": "return 0\n",
 }
 RESTART = frozenset({"slurm.conf"})
+ABSENT = Unit("", there=False, active=False, enabled=False, stale=False, pid=0)
 
 
 class Systemd:
     """Units as systemd would show them; `broken` ones do not start."""
 
     def __init__(self, *names):
-        self.units = {f"{name}.service": Unit(f"{name}.service", True, False, False, False, 0) for name in names}
+        self.units = {
+            f"{name}.service": dataclasses.replace(ABSENT, name=f"{name}.service", there=True) for name in names
+        }
         self.acts = []
         self.broken = set()
 
     def look(self, name):
-        return self.units.get(name, Unit(name, False, False, False, False, 0))
+        return self.units.get(name, dataclasses.replace(ABSENT, name=name))
 
     def act(self, verb, *names):
         self.acts.append(" ".join((verb, *names)))
@@ -48,7 +51,7 @@ class Systemd:
                 self.units[name], active=active, enabled=self.units[name].enabled or verb == "enable", pid=7
             )
 
-    def last_lines(self, name):
+    def last_lines(self, _name):
         return "fatal: something"
 
 
@@ -61,7 +64,7 @@ class Slurm:
         self.refuses = set()
         self.node = "NodeName=gpu1 State=IDLE Gres=gpu:a100:4"
 
-    def __call__(self, argv, *, feed="", seconds=0):
+    def __call__(self, argv, **_):
         said = " ".join(argv)
         self.asked.append(said)
         if any(said.startswith(each) for each in self.refuses):
@@ -80,10 +83,10 @@ class Slurm:
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     (tmp_path / "etc/slurm").mkdir(parents=True)
-    monkeypatch.setattr(slurm_config, "prove", lambda files, *, user: Proof(()))
+    monkeypatch.setattr(slurm_config, "prove", lambda _files, **_: Proof(()))
     clock = iter(range(10_000))
     monkeypatch.setattr(
-        slurm_config, "write_atomic", lambda path, data, *, mode, uid, gid: path.write_bytes(data)
+        slurm_config, "write_atomic", lambda path, data, **_: path.write_bytes(data)
     )  # chown needs root
     return World(
         root=tmp_path,
@@ -200,7 +203,8 @@ def test_a_run_may_wait_for_the_jobs(world):
 
 
 def test_the_throw_away_controller_gets_no_accounting():
-    text = 'AccountingStorageType=x\n  accountingstorageenforce=all\nPartitionName=b TRESBillingWeights="A=1" Nodes=n\nA=1\n'
+    text = "AccountingStorageType=x\n  accountingstorageenforce=all\n"
+    text += 'PartitionName=b TRESBillingWeights="A=1" Nodes=n\nA=1\n'
     assert list(_adapted(text)) == ["PartitionName=b Nodes=n", "A=1"]
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from gpulab.errors import InputError
-from gpulab.rules.slurm_node import CGROUP_V1, CGROUP_V2, NO_CGROUP
+from gpulab.rules.slurm_node import CGROUP_V1, CGROUP_V2, NO_CGROUP, Confinement
 from gpulab.rules.slurm_plan import weakest
-from gpulab.rules.slurm_node import Confinement
 from gpulab.services.slurm_plan import judge
 
 MEMBERS = [
@@ -48,7 +47,7 @@ def node(name="gpu1", cards=4, **changes):
     return {**values, **changes}
 
 
-def plan(tmp_path, nodes=None, *, lenient=False, windows=None, controller="gpu1", **settings):
+def plan(tmp_path, nodes=None, *, lenient=False, windows="usual", controller="gpu1", **settings):
     return judge(
         {"partitions": [BATCH], **settings},
         nodes or [node()],
@@ -63,8 +62,10 @@ def plan(tmp_path, nodes=None, *, lenient=False, windows=None, controller="gpu1"
 def test_a_machine_is_divided_so_that_all_cards_can_be_used_at_once(tmp_path):
     found = plan(tmp_path).plain
     assert found["nodes"] == [
-        "NodeName=gpu1 NodeAddr=127.0.0.1 CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=16 ThreadsPerCore=2 "
-        "RealMemory=489216 Gres=gpu:a100:4"
+        (
+            "NodeName=gpu1 NodeAddr=127.0.0.1 CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=16 ThreadsPerCore=2 "
+            "RealMemory=489216 Gres=gpu:a100:4"
+        )
     ]
     assert (found["cpus_per_card"], found["memory_per_card"]) == (16, 489216 // 4)
     assert found["memory_per_cpu"] == 489216 // 64 // 2
@@ -173,7 +174,7 @@ def test_what_cannot_work_is_refused_with_name_value_and_remedy(tmp_path, messag
 
 def test_a_node_without_cards_is_refused_but_not_while_planning_a_new_server(tmp_path):
     bare = node(cards=0)
-    with pytest.raises(InputError, match="gpu1 has no card .*there is no NVIDIA driver.* group slurm_compute"):
+    with pytest.raises(InputError, match=r"gpu1 has no card .*there is no NVIDIA driver.* group slurm_compute"):
         plan(tmp_path, [bare])
     judged = plan(tmp_path, [bare], lenient=True)
     assert judged.plain["gres"] == []
@@ -188,7 +189,7 @@ def test_a_renamed_host_or_cluster_is_refused(tmp_path):
     assert plan(tmp_path).plain["nodes"]
     with pytest.raises(InputError, match="was called gpu1 when Slurm was set up and is called gpu2 now"):
         plan(tmp_path, controller="gpu2")
-    with pytest.raises(InputError, match="keep tier_slurm_cluster: lab$"):
+    with pytest.raises(InputError, match=r"keep tier_slurm_cluster: lab$"):
         plan(tmp_path, cluster="other")
 
 

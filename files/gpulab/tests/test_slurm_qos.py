@@ -13,7 +13,7 @@ from gpulab.services import slurm_windows
 from gpulab.services.slurm_windows import read_qos
 
 WINDOWS = parse_windows(DEFAULT_TABLE)
-WEDNESDAY = datetime(2026, 12, 2)
+WEDNESDAY = datetime(2026, 12, 2)  # noqa: DTZ001 - naive server time
 
 
 def at(hour, windows=WINDOWS):
@@ -74,7 +74,7 @@ class Database:
         self.fed = ""
         self.obeys = True
 
-    def __call__(self, argv, *, feed="", seconds=0):
+    def __call__(self, argv, *, feed="", **_):
         if "show" in argv:
             return "".join(f"{row}\n" for row in self.rows)
         self.fed += feed

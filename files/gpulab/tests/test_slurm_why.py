@@ -15,10 +15,10 @@ from gpulab.rules.window_table import DEFAULT_TABLE, parse_windows
 from gpulab.services.slurm_why import find_jobs, scene_of
 
 LINE = (
-    "JobId=5 JobName=wrap UserId=bob(1001) GroupId=bob(1002) MCS_label=N/A Priority=17003 Nice=7 Account=vision QOS=long "
-    "JobState=PENDING Reason=Resources Dependency=(null) Requeue=1 TimeLimit=1-04:00:00 SubmitTime=2026-12-01T23:26:35 "
-    "EligibleTime=2026-12-01T23:26:35 StartTime=2026-12-02T03:26:37 EndTime=Unknown Partition=batch "
-    "ReqTRES=cpu=1,mem=5696M,node=1,billing=2,gres/gpu=2 AllocTRES=(null) ReqB:S:C:T=0:0:*:* WorkDir=/home/bob"
+    "JobId=5 JobName=wrap UserId=bob(1001) GroupId=bob(1002) MCS_label=N/A Priority=17003 Nice=7 Account=vision "
+    "QOS=long JobState=PENDING Reason=Resources Dependency=(null) Requeue=1 TimeLimit=1-04:00:00 "
+    "SubmitTime=2026-12-01T23:26:35 EligibleTime=2026-12-01T23:26:35 StartTime=2026-12-02T03:26:37 "
+    "EndTime=Unknown Partition=batch ReqTRES=cpu=1,mem=5696M,node=1,billing=2,gres/gpu=2 AllocTRES=(null) ReqB:S:C:T=0:0:*:* WorkDir=/home/bob"
 )
 SCENE = Scene(
     cards=4,
@@ -27,7 +27,7 @@ SCENE = Scene(
     most={"fairshare": 10000, "qos": 4000, "age": 2000, "partition": 1000},
     card_limit=4,
     windows=parse_windows(DEFAULT_TABLE),
-    now=datetime(2026, 12, 2, 15, 0),
+    now=datetime(2026, 12, 2, 15, 0),  # noqa: DTZ001 - naive server time
 )
 
 
@@ -89,30 +89,29 @@ def test_a_running_job_tells_whether_it_can_be_stopped():
     assert len(said(line)) == 1
 
 
+ANSWERS = {
+    "squeue --noheader --user": "5\n6\n",
+    "scontrol --oneliner show job": f"{LINE}\n",
+    "show partition": "PartitionName=batch PreemptMode=REQUEUE\nPartitionName=short PreemptMode=OFF\n",
+    "show node": (
+        "NodeName=a CfgTRES=cpu=2,mem=1M,gres/gpu=4 AllocTRES=cpu=2,gres/gpu=2\nNodeName=b CfgTRES=cpu=2,gres/gpu=2\n"
+    ),
+    "--Format=": "3|alice|2026-12-02T03:26:37|cpu=2,gres/gpu=2|\n4|bob|2026-12-02T01:00:00|cpu=1|\n",
+    "--states=PD": "5|bob|17003|Resources\n9|carol|20000|Priority\n10|x|0|JobHeldUser\n",
+    "--weights": "10000|4000|2000|1000\n",
+    "--jobs": "    10000|  2000| 5000|0|10\n",
+    "show associations": "gres/gpu=3|7\n",
+}
+
+
 def answers(argv, **_):
     text = " ".join(argv)
-    if text.startswith("squeue --noheader --user"):
-        return "5\n6\n"
-    if text.startswith("scontrol --oneliner show job"):
-        return LINE + "\n"
-    if "show partition" in text:
-        return "PartitionName=batch PreemptMode=REQUEUE\nPartitionName=short PreemptMode=OFF\n"
-    if "show node" in text:
-        return "NodeName=a CfgTRES=cpu=2,mem=1M,gres/gpu=4 AllocTRES=cpu=2,gres/gpu=2\nNodeName=b CfgTRES=cpu=2,gres/gpu=2\n"
-    if "--Format=" in text:
-        return "3|alice|2026-12-02T03:26:37|cpu=2,gres/gpu=2|\n4|bob|2026-12-02T01:00:00|cpu=1|\n"
-    if "--states=PD" in text:
-        return "5|bob|17003|Resources\n9|carol|20000|Priority\n10|x|0|JobHeldUser\n"
-    if "--weights" in text:
-        return "10000|4000|2000|1000\n"
-    if "--jobs" in text:
-        return "    10000|  2000| 5000|0|10\n"
-    return "gres/gpu=3|7\n"
+    return next(answer for question, answer in ANSWERS.items() if question in text)
 
 
 def test_what_counts_is_asked_from_slurm(tmp_path):
     (job, _) = find_jobs("", "bob", answers)
-    scene = scene_of(job, datetime(2026, 12, 1), root=tmp_path, run_command=answers)
+    scene = scene_of(job, SCENE.now, root=tmp_path, run_command=answers)
     assert (scene.cards, scene.card_limit, scene.job_limit) == (6, 3, 7)
     assert scene.holders == [Holder("3", "alice", 2, "2026-12-02 03:26")]
     assert scene.queue == [Waiting("9", "carol", 20000)]

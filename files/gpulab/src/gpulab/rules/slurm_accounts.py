@@ -255,22 +255,35 @@ def _user_steps(wanted: Wish, tree: Tree) -> list[Step]:
         # The first association of a new user also becomes the default one.
         if tree.default_accounts.get(name, user.account) != user.account:
             home.setdefault(user.account, []).append(name)
-    steps = []
-    for (account, settings), names in new.items():
-        for part in _parts(names):
-            command = f"add user {','.join(part)} account={account} cluster={wanted.cluster} {settings}".rstrip()
-            steps.append(Step(command, part, f"join account {account}{_words(settings)}"))
-    for (account, settings), names in changed.items():
-        for part in _parts(names):
-            command = (
-                f"modify user where name={','.join(part)} account={account} cluster={wanted.cluster} set {settings}"
-            )
-            steps.append(Step(command, part, f"set{_words(settings)}"))
-    for account, names in home.items():
-        for part in _parts(names):
-            command = f"modify user where name={','.join(part)} cluster={wanted.cluster} set DefaultAccount={account}"
-            steps.append(Step(command, part, f"make {account} the default account"))
-    return [*steps, *_level_steps(wanted, tree)]
+    cluster = f"cluster={wanted.cluster}"
+    joining = [
+        Step(
+            f"add user {','.join(part)} account={account} {cluster} {settings}".rstrip(),
+            part,
+            f"join account {account}{_words(settings)}",
+        )
+        for (account, settings), names in new.items()
+        for part in _parts(names)
+    ]
+    limiting = [
+        Step(
+            f"modify user where name={','.join(part)} account={account} {cluster} set {settings}",
+            part,
+            f"set{_words(settings)}",
+        )
+        for (account, settings), names in changed.items()
+        for part in _parts(names)
+    ]
+    homing = [
+        Step(
+            f"modify user where name={','.join(part)} {cluster} set DefaultAccount={account}",
+            part,
+            f"make {account} the default account",
+        )
+        for account, names in home.items()
+        for part in _parts(names)
+    ]
+    return [*joining, *limiting, *homing, *_level_steps(wanted, tree)]
 
 
 def _level_steps(wanted: Wish, tree: Tree) -> list[Step]:
@@ -281,8 +294,10 @@ def _level_steps(wanted: Wish, tree: Tree) -> list[Step]:
         (admins - tree.administrators, _ADMINISTRATOR, "may change everybody's jobs and accounts"),
         ((tree.administrators & listed) - admins, _NO_LEVEL, "may change everybody's jobs and accounts no longer"),
     ):
-        for part in _parts(sorted(names)):
-            steps.append(Step(f"modify user where name={','.join(part)} set AdminLevel={level}", part, what))
+        steps += [
+            Step(f"modify user where name={','.join(part)} set AdminLevel={level}", part, what)
+            for part in _parts(sorted(names))
+        ]
     return steps
 
 
@@ -291,37 +306,44 @@ def _removals(wanted: Wish, tree: Tree) -> tuple[list[Step], list[str]]:
     gone: dict[str, list[str]] = {}
     closed: dict[str, list[str]] = {}
     warnings: list[str] = []
-    leaving: list[str] = []
-    for each in tree.associations:
-        if each.user in wanted.leavers:
-            if each.user not in leaving:
-                leaving.append(each.user)
-        elif (
-            each.user in wanted.users
-            and each.account != wanted.users[each.user].account
-            and tree.owners.get(each.account) == OWNER
-        ):
-            if (each.user, each.account) not in tree.active:
-                gone.setdefault(each.account, []).append(each.user)
-                continue
-            warnings.append(
-                f"{each.user} still has jobs in account {each.account}, which therefore goes with a later run"
-            )
-            if each.limits.submitted != 0:
-                closed.setdefault(each.account, []).append(each.user)
+    for each in filter(lambda each: _abandoned(each, wanted, tree), tree.associations):
+        if (each.user, each.account) not in tree.active:
+            gone.setdefault(each.account, []).append(each.user)
+            continue
+        warnings.append(f"{each.user} still has jobs in account {each.account}, which therefore goes with a later run")
+        if each.limits.submitted != 0:
+            closed.setdefault(each.account, []).append(each.user)
+    leaving = dict.fromkeys(each.user for each in tree.associations if each.user in wanted.leavers)
+    cluster = f"cluster={wanted.cluster}"
     steps = [
-        Step(f"delete user where name={','.join(part)} cluster={wanted.cluster}", part, "leave Slurm; history stays")
-        for part in _parts(leaving)
+        Step(f"delete user where name={','.join(part)} {cluster}", part, "leave Slurm; history stays")
+        for part in _parts(list(leaving))
     ]
-    for account, names in closed.items():
-        for part in _parts(names):
-            command = f"modify user where name={','.join(part)} account={account} cluster={wanted.cluster} set MaxSubmitJobs=0"
-            steps.append(Step(command, part, f"send no new jobs to account {account}"))
-    for account, names in gone.items():
-        for part in _parts(names):
-            command = f"delete user where name={','.join(part)} account={account} cluster={wanted.cluster}"
-            steps.append(Step(command, part, f"leave account {account}; history stays"))
+    steps += [
+        Step(
+            f"modify user where name={','.join(part)} account={account} {cluster} set MaxSubmitJobs=0",
+            part,
+            f"send no new jobs to account {account}",
+        )
+        for account, names in closed.items()
+        for part in _parts(names)
+    ]
+    steps += [
+        Step(
+            f"delete user where name={','.join(part)} account={account} {cluster}",
+            part,
+            f"leave account {account}; history stays",
+        )
+        for account, names in gone.items()
+        for part in _parts(names)
+    ]
     return steps, warnings
+
+
+def _abandoned(association: Association, wanted: Wish, tree: Tree) -> bool:
+    """Tell whether a member who stays has moved away from an account of ours."""
+    user = wanted.users.get(association.user)
+    return user is not None and association.account != user.account and tree.owners.get(association.account) == OWNER
 
 
 def _settings(limits: Limits, before: Limits) -> str:

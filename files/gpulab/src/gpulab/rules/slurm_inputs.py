@@ -1,6 +1,6 @@
 """The Slurm tier's part of the inventory, read strictly: partitions, limits, weights.
 
-Each refusal is one line that names the variable, the value and the remedy, and nothing has been changed when it is raised.
+Each refusal is one line that names the variable, the value and the remedy; nothing has been changed when it is raised.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ def check_names(raw: Mapping[str, Any], standing: Standing, controller: str, mem
     for name in members:
         if not _WORD.fullmatch(name):
             raise InputError(
-                f"lab_members: {name!r} cannot be a user of Slurm; choose a lower-case letter, then lower-case letters, "
-                "digits, - and _, at most 32"
+                f"lab_members: {name!r} cannot be a user of Slurm; choose a lower-case letter, then lower-case "
+                "letters, digits, - and _, at most 32"
             )
     for key, value in (raw.get("settings") or {}).items():
         if not _SETTING.fullmatch(str(key)):
@@ -158,7 +158,8 @@ def make_plan(inputs: Inputs, nodes: Sequence[Node], *, problems: Sequence[str],
     confinement = weakest([node.confinement for node in nodes])
     if confinement.plugin == NO_CGROUP:
         warnings.append(
-            f"NOT ENFORCED: a job's cards, cores and memory; {confinement.reason}. A job can open cards it was not given"
+            f"NOT ENFORCED: a job's cards, cores and memory; {confinement.reason}. A job can open cards that it was "
+            "not given"
         )
     counted: dict[str, int] = {}
     for node in nodes:

@@ -1,9 +1,9 @@
 """Golden hours in Slurm: each class of work is a QOS, and the hour of the day moves what the QOS says.
 
-A QOS lives in slurmdbd: what is set there survives a restart, reaches jobs that wait already, and shows in sprio. A window
-raises the priority of its class, and its limits on one job hold for the jobs of every class: what does not fit waits,
-with the reason QOSMaxGRESPerJob or QOSMaxWallDurationPerJobLimit, and starts when the window has ended. Running jobs are left
-alone. The hour of submission is another matter: job_submit.lua marks each job with it for good.
+A QOS lives in slurmdbd: what is set there survives a restart, reaches jobs that wait already, and shows in sprio. A
+window raises the priority of its class, and its limits on one job hold for the jobs of every class: what does not fit
+waits, with the reason QOSMaxGRESPerJob or QOSMaxWallDurationPerJobLimit, and starts when the window has ended. Running
+jobs are left alone. The hour of submission is another matter: job_submit.lua marks each job with it for good.
 """
 
 from __future__ import annotations

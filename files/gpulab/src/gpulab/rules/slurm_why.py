@@ -116,7 +116,7 @@ def parse_job(line: str) -> Job:
     fields = dict(_FIELD.findall(line.strip()))
     array = fields.get("ArrayJobId", "")
     number = f"{array}_{fields.get('ArrayTaskId', '')}" if array else fields.get("JobId", "")
-    running = fields.get("JobState", "") not in {"PENDING"}
+    running = fields.get("JobState", "") != "PENDING"
     found = _TRES_CARDS.search(fields.get("AllocTRES" if running else "ReqTRES", ""))
     return Job(
         number=number,

@@ -16,9 +16,10 @@ EN: Mapping[str, str] = {
     "card": "{count} card",
     "cards": "{count} cards",
     "no cards": "no cards",
-    "preemptible": "It is in a partition whose jobs make room for urgent ones: it would be told by the signal it asked for "
-    "(--signal), and start again later.",
-    "ahead": "{count} waiting jobs go first; the next is job {first} of {user}, with priority {priority} against {own}.",
+    "preemptible": "It is in a partition whose jobs make room for urgent ones: it would be told by the signal it asked "
+    "for (--signal), and start again later.",
+    "ahead": "{count} waiting jobs go first; the next is job {first} of {user}, with priority {priority} against "
+    "{own}.",
     "first": "It is the next to start in its turn.",
     "free": "{free} of {total} cards are free. In use:",
     "holder": "  job {job} of {user}: {cards}, until {until} at the latest",
@@ -35,22 +36,24 @@ EN: Mapping[str, str] = {
     "rest": "the rest",
     "Resources": "What it asks for is not free yet.",
     "Priority": "Others with a higher priority go first.",
-    "AssocGrpGRES": "You are at your limit of cards: {limit} at once, in running jobs. It starts when one of your jobs ends.",
+    "AssocGrpGRES": "You are at your limit of cards: {limit} at once, in running jobs. It starts when one of your jobs "
+    "ends.",
     "AssocMaxJobsLimit": "You are at your limit of running jobs: {limit}. It starts when one of them ends.",
     "AssocGrpJobsLimit": "Your account is at its limit of running jobs.",
     "window": "The golden hours do not allow it now: {rule}.",
     "QOSMaxGRESPerJob": "It asks for more cards than one job may have now (`gpulab windows` shows the table).",
     "QOSMaxWallDurationPerJobLimit": "It is longer than a job may be now (`gpulab windows` shows the table).",
-    "BeginTime": "It may start at {eligible} at the earliest: you asked for that (--begin), or it was stopped and requeued.",
+    "BeginTime": "It may start at {eligible} at the earliest: you asked for that (--begin), or it was stopped and "
+    "requeued.",
     "JobHeldUser": "You hold it back; `scontrol release {job}` lets it go.",
     "JobHeldAdmin": "An admin holds it back; ask why.",
     "Dependency": "It waits for another job, as you asked (--dependency={dependency}).",
     "DependencyNeverSatisfied": "The job it depends on failed, so it can never start; cancel it: scancel {job}",
-    "PartitionTimeLimit": "It is longer than its partition allows; shorten it (scontrol update job={job} TimeLimit=...), "
-    "or choose another partition.",
+    "PartitionTimeLimit": "It is longer than its partition allows; shorten it (scontrol update job={job} "
+    "TimeLimit=...), or choose another partition.",
     "PartitionConfig": "Its partition cannot give what it asks for; `sinfo -o '%P %l %G'` shows what there is.",
-    "BadConstraints": "No machine can ever give what it asks for; `sinfo -o '%n %c %m %G'` shows what there is. Cancel it: "
-    "scancel {job}",
+    "BadConstraints": "No machine can ever give what it asks for; `sinfo -o '%n %c %m %G'` shows what there is. Cancel "
+    "it: scancel {job}",
     "ReqNodeNotAvail": "The machine it needs takes no jobs now (`sinfo -R` says why).",
     "Nodes": "The machine it needs takes no jobs now (`sinfo -R` says why).",
     "JobArrayTaskLimit": "As many tasks of the array run as you asked for (%N).",

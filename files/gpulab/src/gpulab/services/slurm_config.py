@@ -1,8 +1,8 @@
 """The controller's configuration as one safe step: proved, written, in force; or as it was before.
 
-Which file changed says what is needed: `slurm.conf` and `cgroup.conf` are read at the start only, the files that it includes
-also by `scontrol reconfigure`, and job_submit.lua by itself. Running jobs go on in each case. A changed number of cards is
-the exception: slurmctld kills the jobs of such a node (gres/gpu count mismatch), so the node must be empty first.
+Which file changed says what is needed: `slurm.conf` and `cgroup.conf` are read at the start only, the files that it
+includes also by `scontrol reconfigure`, and job_submit.lua by itself. Running jobs go on in each case. A changed number
+of cards is the exception: slurmctld kills the jobs of such a node (gres/gpu count mismatch), so it must be empty first.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..adapters import state
@@ -18,11 +17,13 @@ from ..adapters.files import read_regular, write_atomic
 from ..errors import GpulabError
 from ..rules.slurm_gres import parse_gres
 from . import slurm_daemons
-from .slurm_daemons import World
 from .slurm_proof import Proof, prove
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from .slurm_daemons import World
 
 FOLDER = "/etc/slurm"
 _CONTROLLER = "slurmctld"

@@ -1,7 +1,7 @@
 """Slurm's daemons: started when they are down, restarted when what they read at their start changed, proved alive.
 
-What a daemon was last started with is remembered as a fingerprint of its files: no clock is compared, and a run that was
-killed between a file and its restart is made good by the next one.
+What a daemon was last started with is remembered as a fingerprint of its files: no clock is compared, and a run that
+was killed between a file and its restart is made good by the next one.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def prove(daemon: str, world: World, *, seconds: float = _PATIENCE) -> None:
     while True:
         try:
             _PROOFS[daemon](world)
-        except GpulabError as error:
+        except GpulabError as error:  # noqa: PERF203 - it asks again until it answers
             if world.monotonic() >= deadline:
                 raise
             if not world.systemd.look(f"{daemon}.service").active:

@@ -1,9 +1,9 @@
 """Whether a set of configuration files would carry a controller, tried with a throw-away one.
 
 Slurm has no test mode (`slurmctld -t` is refused by 22.05 and 24.11). A reconfiguration that fails kills the controller
-of 22.05, and leaves that of 24.11 alive and deaf (8 of 8 trials). So a second slurmctld is started with the candidate,
-under its own user, in a network namespace and a state folder of its own. It gets no accounting: it must not speak for the
-cluster, and slurmdbd's answer is not what is in question.
+of 22.05, and leaves that of 24.11 alive and deaf (8 of 8 trials). So a second slurmctld is started with the
+candidate, under its own user, in a network namespace and a state folder of its own. It gets no accounting: it must not
+speak for the cluster, and slurmdbd's answer is not what is in question.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UP = "Running as primary controller"
 _STAMP = re.compile(r"^(\[[^]]*\] ?|slurmctld: ?)+")
 _HARMLESS = re.compile(
     r"Could not open|backup state|MailProg|may be lost|fed_mgr|No job state|slurm_set_addr|Communication connection"
-    r"|gather_job|No Assoc|slurm_receive|Assoc|accounting"
+    r"|gather_job|No Assoc|slurm_receive|Assoc|accounting|can only be used with SlurmDBD|High latency"
 )
 """What a controller that stands alone says in any case."""
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..adapters.slurm import SlurmError, rows, run
-from ..errors import GpulabError, InputError
+from ..errors import InputError
 from ..rules.slurm_why import Holder, Job, Scene, Waiting, parse_job
-from .slurm_windows import load_table
+from ..settings import load
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -54,11 +54,8 @@ def scene_of(job: Job, now: datetime, *, root: Path = Path("/"), run_command: Ru
 
     Raises:
         SlurmError: Slurm does not answer.
+        InputError: the settings cannot be understood.
     """
-    try:
-        windows = load_table(root)
-    except GpulabError:
-        windows = ()
     factors, most = _priority(job, run_command)
     cards, jobs = _limits(job.user, run_command)
     partitions = run_command(["scontrol", "--oneliner", "show", "partition"]).splitlines()
@@ -73,7 +70,7 @@ def scene_of(job: Job, now: datetime, *, root: Path = Path("/"), run_command: Ru
         preemptible=[
             found[1] for line in partitions if "PreemptMode=REQUEUE" in line and (found := _STOPPABLE.search(line))
         ],
-        windows=windows,
+        windows=load(root).windows.table,
         now=now,
     )
 
