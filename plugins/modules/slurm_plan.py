@@ -76,6 +76,9 @@ plan:
       description: Lines of gres.conf, one for each card or instance.
       type: list
       elements: str
+    cards:
+      description: Name of a node to the last device file of each of its cards and instances, as Slurm numbers them.
+      type: dict
     types:
       description: Types of cards and instances, with how many there are.
       type: dict

@@ -18,7 +18,8 @@ LINE = (
     "JobId=5 JobName=wrap UserId=bob(1001) GroupId=bob(1002) MCS_label=N/A Priority=17003 Nice=7 Account=vision "
     "QOS=long JobState=PENDING Reason=Resources Dependency=(null) Requeue=1 TimeLimit=1-04:00:00 "
     "SubmitTime=2026-12-01T23:26:35 EligibleTime=2026-12-01T23:26:35 StartTime=2026-12-02T03:26:37 "
-    "EndTime=Unknown Partition=batch ReqTRES=cpu=1,mem=5696M,node=1,billing=2,gres/gpu=2 AllocTRES=(null) ReqB:S:C:T=0:0:*:* WorkDir=/home/bob"
+    "EndTime=Unknown Partition=batch "
+    "ReqTRES=cpu=1,mem=5696M,node=1,billing=2,gres/gpu=2 AllocTRES=(null) ReqB:S:C:T=0:0:*:* WorkDir=/home/bob"
 )
 SCENE = Scene(
     cards=4,

@@ -25,7 +25,7 @@ SUBCOMMANDS = {
     "reclaim": ("reclaim", "ask the owners of idle processes; show who is idle since when"),
     "sample": ("sample", "look at the cards and keep what runs on them; every minute as a service"),
     "settings": ("settings", "print the settings in force, or check a file"),
-    "slurm": ("slurm", "put the golden hours of this moment into Slurm"),
+    "slurm": ("slurm", "put the golden hours of this moment into Slurm; make its cards ready"),
     "windows": ("windows", "show the golden hours, and which of them it is now"),
     "schedule-write": ("schedule_write", "change the booking sheet for the member who calls through sudo (internal)"),
 }

@@ -44,7 +44,8 @@ class Inventory:
     """What a node can hand out.
 
     Attributes:
-        devices: in order of NVML index, instances in NVML order.
+        devices: by type, the types in the order in which they come first, and within a type in NVML's order. Slurm
+            numbers them so, whatever the order of the lines in gres.conf (tried with 24.11).
         problems: cards that are left out, and why, one sentence each.
     """
 
@@ -113,7 +114,8 @@ def inventory(cards: Sequence[Card], capabilities: Mapping[str, int], names: Map
                 else:
                     kind = f"{names[card.name]}_{instance.profile or 'mig'}"
                     devices.append(Device(kind, nodes, card.index, instance.uuid))
-    return Inventory(tuple(devices), tuple(problems))
+    order = list(dict.fromkeys(device.kind for device in devices))
+    return Inventory(tuple(sorted(devices, key=lambda device: order.index(device.kind))), tuple(problems))
 
 
 def _nodes(card: Card, instance: MigDevice, capabilities: Mapping[str, int]) -> tuple[str, ...] | None:

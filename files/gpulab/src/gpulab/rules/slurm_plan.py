@@ -41,6 +41,7 @@ class Plan:
     Attributes:
         nodes: NodeName lines.
         gres: lines of gres.conf.
+        cards: name of a node to the last device file of each of its cards and instances, as Slurm numbers them.
         partitions: in the order of the inventory.
         confinement: what the kernels of all nodes can enforce.
         cpus_per_card: DefCpuPerGPU.
@@ -53,6 +54,7 @@ class Plan:
 
     nodes: tuple[str, ...]
     gres: tuple[str, ...]
+    cards: Mapping[str, tuple[str, ...]]
     partitions: tuple[Partition, ...]
     confinement: Confinement
     cpus_per_card: int
@@ -168,6 +170,7 @@ def make_plan(inputs: Inputs, nodes: Sequence[Node], *, problems: Sequence[str],
     return Plan(
         nodes=tuple(each.line for each in offers.values()),
         gres=tuple(gres_line(node.name, device) for node in nodes for device in node.devices),
+        cards={node.name: tuple(device.files[-1] for device in node.devices) for node in nodes},
         partitions=inputs.partitions,
         confinement=confinement,
         cpus_per_card=shares.cpus_per_card,
@@ -193,6 +196,7 @@ def plain(plan: Plan) -> dict[str, Any]:
     return {
         "nodes": list(plan.nodes),
         "gres": list(plan.gres),
+        "cards": {name: list(files) for name, files in plan.cards.items()},
         "partitions": [_plain_partition(each) for each in plan.partitions],
         "cgroup_plugin": plan.confinement.plugin,
         "cgroup_mountpoint": plan.confinement.mountpoint,
