@@ -111,3 +111,12 @@ def test_counts_are_read_as_slurm_writes_them(value, counts):
 def test_what_is_written_reads_back():
     devices = [Device("a100", ("/dev/nvidia0",), 0)] * 2 + [Device("a100_1g.10gb", ("/dev/nvidia1", "a", "b"), 1)]
     assert parse_gres(gres_count(devices)) == {"a100": 2, "a100_1g.10gb": 1}
+
+
+def test_types_come_in_blocks_as_slurm_numbers_them():
+    split = card(1, mig_enabled=True, mig_devices=(instance(0, 1), instance(1, 2)))
+    capabilities = {
+        f"gpu1/gi{gi}/{name}": 10 * gi + place for gi in (1, 2) for place, name in enumerate(("access", "ci0/access"))
+    }
+    found = inventory([card(0), split, card(2)], capabilities, {A100: "a100"})
+    assert [each.uuid for each in found.devices] == ["GPU-0", "GPU-2", "MIG-0", "MIG-1"]

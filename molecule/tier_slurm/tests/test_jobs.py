@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,7 @@ def test_a_member_gets_a_card_at_once(host: Host, as_member: Person) -> None:
     answer = as_member("bob", "srun --gres=gpu:1 printenv SLURM_GPUS_ON_NODE")
     assert (answer.rc, answer.stdout.strip()) == (0, "1"), answer.stderr
     assert "class short (1 card, 240 min)" in answer.stderr
-    assert host.check_output("sinfo --noheader --format=%T").split() == ["idle"] * 3 or host.check_output("sinfo -R")
+    until(lambda: set(host.check_output("sinfo --noheader --format=%T").split()) == {"idle"}, 30, "the node is idle")
     assert (
         host.check_output("scontrol --oneliner show node | grep -o 'Gres=[^ ]*'")
         == "Gres=gpu:a100:2,gpu:a100_3g.40gb:2"
@@ -72,6 +73,29 @@ def test_a_job_opens_its_own_cards_only(host: Host, as_member: Person) -> None:
     none, refused = opened(as_member, "bob", "--ntasks=1")
     assert none == set()
     assert set(minors.values()) <= refused
+
+
+def test_a_job_on_a_split_card_has_the_uuid_of_its_instance(host: Host, as_member: Person) -> None:
+    """In steps and in batch scripts; CUDA knows instances by nothing else."""
+    found = json.loads(host.check_output("gpulab info --json"))["cards"]
+    uuids = {instance["uuid"] for card in found for instance in card["mig_devices"]}
+    assert len(uuids) == 2
+    one = as_member("bob", "srun --gres=gpu:a100_3g.40gb:1 printenv CUDA_VISIBLE_DEVICES")
+    assert one.stdout.strip() in uuids, one.stderr
+    both = as_member("bob", "srun --gres=gpu:a100_3g.40gb:2 printenv CUDA_VISIBLE_DEVICES")
+    assert set(both.stdout.strip().split(",")) == uuids, both.stderr
+    submit(as_member, "bob", "--wait --output=seen --gres=gpu:a100_3g.40gb:1 --wrap 'printenv CUDA_VISIBLE_DEVICES'")
+    assert as_member("bob", "cat seen").stdout.strip() in uuids
+    whole = as_member("bob", "srun --gres=gpu:a100:1 printenv CUDA_VISIBLE_DEVICES")
+    assert whole.stdout.strip() == "0"
+    # The instance whose UUID it has is the one that it opens.
+    code = "printenv CUDA_VISIBLE_DEVICES; python3 probe.py"
+    opened(as_member, "bob", "--gres=gpu:a100:1")  # leaves probe.py there
+    seen = as_member("bob", f"srun --gres=gpu:a100_3g.40gb:1 --mem=100 sh -c '{code}'").stdout.split()
+    device = next(
+        line.split()[0] for line in host.file("/run/gpulab/slurm-cards").content_string.splitlines() if seen[0] in line
+    )
+    assert seen[seen.index(device) + 1] == "ENXIO"
 
 
 def test_a_job_stays_within_its_memory(as_member: Person) -> None:

@@ -18,7 +18,7 @@ from ..errors import GpulabError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..rules.cards import Card, MigDevice, Cards
+    from ..rules.cards import Card, Cards, MigDevice
 
 _MODE = 0o644
 
