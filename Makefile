@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-shell demo-down site plan test test-unit test-containers lint bench clean
+.PHONY: help demo demo-shell demo-down site plan report accept test test-unit test-containers lint bench clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -22,6 +22,12 @@ site: ## provision real servers: INVENTORY=path
 
 plan: ## show what `make site` would change: INVENTORY=path
 	@scripts/site --plan $(INVENTORY)
+
+report: ## who used the cards: INVENTORY=path [PERIOD="--last 14d"]
+	@scripts/report $(INVENTORY) $(PERIOD)
+
+accept: ## ask live servers whether the promises hold: INVENTORY=path
+	@scripts/accept $(INVENTORY)
 
 test: ## run every test: lint, unit, containers
 	@scripts/test all

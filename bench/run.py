@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 TOP = Path(__file__).resolve().parent.parent
-IMAGE = "localhost/gpulab-debian13"
+IMAGE = "debian13"
 MACHINE = "gpulab-bench"
 FLOOR_MACHINE = "gpulab-bench-floor"
 ROUNDS = 3
@@ -70,15 +70,11 @@ def podman(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 def start(name: str) -> None:
     """Start a bare server."""
     subprocess.run(["podman", "rm", "--force", "--time", "0", name], capture_output=True, check=False)
-    podman("run", "--detach", "--name", name, "--hostname", "gpu1", "--systemd=always", "--privileged", IMAGE)
-    for _ in range(60):
-        state = subprocess.run(
-            ["podman", "exec", name, "systemctl", "is-system-running"], capture_output=True, text=True, check=False
-        )
-        if state.stdout.strip() == "running":
-            return
-        time.sleep(0.5)
-    sys.exit(f"bench: {name} did not boot")
+    done = subprocess.run(
+        [TOP / "scripts" / "machine", name, IMAGE, "gpu1"], capture_output=True, check=False, text=True
+    )
+    if done.returncode:
+        sys.exit(f"bench: {done.stderr.strip()}")
 
 
 def inventory(folder: Path, members: int) -> Path:
@@ -238,11 +234,26 @@ def measure_sampler(folder: Path) -> list[Figure]:
     return [Figure("a look of the sampler / nvidia-smi --query-compute-apps", look / 1000, call / 1000, "s", 1.5)]
 
 
+def measure_report() -> list[Figure]:
+    """A report on two months with many jobs, against reading sacct's lines apart; processor time on this machine."""
+    jobs = 100_000
+    say(f"a report on {jobs:,} jobs")
+    script = (TOP / "bench" / "jobs.py").read_text()
+    source = str(TOP / "files" / "gpulab" / "src")
+    done = subprocess.run(
+        [sys.executable, "-", str(jobs)], input=script, capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": source, "TZ": "Europe/Berlin"},
+    )  # fmt: skip
+    report, lines = (float(part) for part in done.stdout.split())
+    return [Figure(f"report on {jobs:,} jobs / csv.reader over the same lines", report, lines, "s", None)]
+
+
 def main(argv: list[str]) -> int:
     """Measure, print, write; 1 when a limit is not kept."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         figures = measure_site(place) + measure_commands() + measure_allocator(place) + measure_sampler(place)
+        figures += measure_report()
     for machine in (MACHINE, FLOOR_MACHINE):
         podman("rm", "--force", "--time", "0", machine)
     width = max(len(figure.what) for figure in figures)

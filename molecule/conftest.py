@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import shlex
 import subprocess
 from dataclasses import dataclass
@@ -112,6 +113,30 @@ def play(request: pytest.FixtureRequest, host: Host, tmp_path_factory: pytest.Te
         command = ["ansible-playbook", "-i", inventory, "-l", name, "-e", json.dumps(variables), *options, str(path)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         return Played(done.returncode, done.stdout)
+
+    return run
+
+
+class Acceptance(Protocol):
+    """Asks the machine under test what `make accept` asks a live server."""
+
+    def __call__(self) -> dict[str, str]:
+        """Return what each promise came to, by its number and words."""
+
+
+@pytest.fixture(scope="module")
+def acceptance(host: Host) -> Acceptance:
+    """Return a function that runs scripts/accept."""
+    top = os.environ["MOLECULE_PROJECT_DIRECTORY"]
+    target = f"podman://{host.backend.name}"
+
+    def run() -> dict[str, str]:
+        command = [f"{top}/scripts/accept", os.environ["MOLECULE_INVENTORY_FILE"], "--hosts", target]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        lines = [line.split(maxsplit=1) for line in done.stdout.splitlines() if re.match(r" +S\d+  ", line)]
+        if not lines:
+            pytest.fail(done.stdout)
+        return {f"{number} {words[:34].strip()}": words[34:].strip() for number, words in lines}
 
     return run
 

@@ -62,6 +62,7 @@ class Machine:
     moved: list = field(default_factory=list)
     complaint: str = ""
     nodes_complaint: str = ""
+    strays: dict[str, str] = field(default_factory=dict)
     policy: Policy = field(default_factory=lambda: Policy(windows=Windows(())))
     lines: list[str] = field(default_factory=list)
     settings: Allocator = field(default_factory=Allocator)
@@ -81,12 +82,16 @@ class Machine:
             root=self.root,
             look=self.look,
             mover=self,
+            strays=self.find_strays,
             make_nodes=lambda _card, _instance: self.nodes_complaint,
             policy=lambda: self.policy,
             now=lambda: self.clock,
             monotonic=lambda: self.clock,
             log=self.lines.append,
         )
+
+    def find_strays(self, nodes):
+        return {number: self.strays[node] for number, own in nodes.items() for node in own if node in self.strays}
 
     def look(self) -> Cards:
         if self.reason:
@@ -129,7 +134,7 @@ class Machine:
         for path in (self.root / f"proc/{pid}").iterdir():
             path.unlink()
         (self.root / f"proc/{pid}").rmdir()
-        for path in self.root.glob("sys/fs/cgroup/gpulab.slice/gpulab-lease.slice/*/cgroup.procs"):
+        for path in self.root.glob("sys/fs/cgroup/gpulab.slice/gpulab-lease.slice/*/*/cgroup.procs"):
             left = [word for word in path.read_text().split() if word != str(pid)]
             if left:
                 path.write_text("\n".join(left))
@@ -142,7 +147,7 @@ class Machine:
         for order in moves:
             self.moved.append(order)
             if not self.complaint:
-                group = f"gpulab.slice/gpulab-lease.slice/{order.scope}"
+                group = f"gpulab.slice/gpulab-lease.slice/{order.slice}/{order.scope}"
                 self._write(f"sys/fs/cgroup/{group}/cgroup.procs", f"{order.pid}\n")
                 self._write(f"proc/{order.pid}/cgroup", f"0::/{group}\n")
         return [self.complaint for _ in moves]

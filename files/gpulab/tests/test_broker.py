@@ -13,6 +13,8 @@ from gpulab.services.lease_policy import Policy
 from gpulab.services.leases import LeaseStore, live_leases
 from gpulab.settings import Allocator, Windows
 
+LEASE_1 = "gpulab.slice/gpulab-lease.slice/gpulab-lease-1001.slice/gpulab-lease-1.scope"
+
 
 @pytest.fixture
 def machine(tmp_path):
@@ -24,7 +26,7 @@ def test_a_lease_has_its_card_its_scope_and_its_device_nodes(machine):
     assert client.last == {"verb": "lease", "id": "1", "visible": "GPU-0", "names": "card 0", "hint": ""}
     assert client.closed
     (move,) = machine.moved
-    assert (move.pid, move.scope) == (client.peer.pid, "gpulab-lease-1.scope")
+    assert (move.pid, move.slice, move.scope) == (client.peer.pid, "gpulab-lease-1001.slice", "gpulab-lease-1.scope")
     # Card 0 has device minor 3 here: the index is not the minor.
     assert [node for node in move.nodes if node.startswith("/dev/nvidia")] == [
         "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia3",
@@ -65,7 +67,7 @@ def test_the_line_moves_when_a_command_ends_however_it_ends(machine):
 
 def test_a_lease_lives_while_anything_it_started_lives(machine):
     client = machine.get()
-    group = machine.root / "sys/fs/cgroup/gpulab.slice/gpulab-lease.slice/gpulab-lease-1.scope/cgroup.procs"
+    group = machine.root / f"sys/fs/cgroup/{LEASE_1}/cgroup.procs"
     group.write_text(f"{client.peer.pid}\n9999\n")
     machine.end(client.peer.pid)
     assert [lease.id for lease in live_leases(machine.root)] == [1]
@@ -323,8 +325,7 @@ def test_a_process_inside_a_lease_gets_no_second_one(machine, again):
     client = machine.get()
     other = machine.client()
     machine.process(other.peer.pid, 1001)
-    group = "gpulab.slice/gpulab-lease.slice/gpulab-lease-1.scope"
-    (machine.root / f"proc/{other.peer.pid}/cgroup").write_text(f"0::/{group}\n")
+    (machine.root / f"proc/{other.peer.pid}/cgroup").write_text(f"0::/{LEASE_1}\n")
     assert "runs inside lease 1 already" in machine.get(other, **again).last["say"]
     assert "runs inside lease 1 already" in machine.get(machine.again(client)).last["say"]
     assert len(machine.moved) == 1
@@ -375,7 +376,7 @@ def test_a_move_that_fails_leaves_no_lease(machine):
 
 def test_who_leaves_a_lease_with_others_in_it_does_not_free_its_card(machine):
     client = machine.get()
-    scope = machine.root / "sys/fs/cgroup/gpulab.slice/gpulab-lease.slice/gpulab-lease-1.scope/cgroup.procs"
+    scope = machine.root / f"sys/fs/cgroup/{LEASE_1}/cgroup.procs"
     machine.process(4999, 1001)
     scope.write_text("4999\n")  # a child stays; its owner's systemd took the process itself out
     (machine.root / f"proc/{client.peer.pid}/cgroup").write_text("0::/user.slice\n")
@@ -385,6 +386,48 @@ def test_who_leaves_a_lease_with_others_in_it_does_not_free_its_card(machine):
     assert machine.files("leases") == ["1.json"]
     machine.complaint = ""
     assert machine.get().last["visible"] == "GPU-1"
+
+
+def test_a_card_that_something_outside_still_has_open_is_not_free(machine):
+    client = machine.get()
+    machine.strays["/dev/nvidia3"] = "bob (python, PID 4999)"  # card 0 has minor 3
+    machine.end(client.peer.pid)
+    for _ in range(2):
+        assert machine.get(machine.client("carol", 1002)).last["visible"] != "GPU-0"
+    assert machine.files("leases") == ["1.json", "2.json", "3.json"]
+    assert machine.lines == ["lease 1 of bob has ended, but bob (python, PID 4999) still has its card open"], (
+        "told once"
+    )
+    status = json.loads(machine.get(machine.client("carol", 1002), "status").last["document"])
+    assert status["leases"][0]["stray"] == "bob (python, PID 4999)"
+    waits = machine.get(machine.client("carol", 1002), cards=2, wait=1)
+    machine.clock += 1
+    assert not machine.broker.due(), "a stray is no reason to ask NVML all the time"
+    machine.strays.clear()
+    machine.clock += 1
+    assert machine.broker.due()
+    machine.broker.serve()
+    assert waits.last["visible"] == "GPU-0,GPU-3"
+
+
+def test_leases_outlast_a_time_in_which_the_cards_cannot_be_read(machine):
+    client = machine.get()
+    machine.strays["/dev/nvidia3"] = "bob (python, PID 4999)"
+    machine.end(client.peer.pid)
+    machine.reason = "the driver is away"
+    machine.get()
+    machine.reason = ""
+    assert machine.get().last["visible"] == "GPU-1"
+
+
+def test_the_connection_of_an_asker_that_has_ended_is_ended(machine):
+    for _ in range(4):
+        machine.get()
+    waits = machine.get(wait=1)
+    machine.end(waits.peer.pid)  # a child still has its socket, so the connection stays open
+    machine.broker.serve()
+    assert waits.closed
+    assert machine.files("queue") == []
 
 
 def test_a_missing_node_is_told_to_the_admin_and_stops_nobody(machine):

@@ -225,7 +225,8 @@ def test_who_is_on_a_card_from_before_is_named(machine):
         "/dev/nvidia1",
         "/dev/nvidiactl",
     )
-    process(machine, 11, 61001, "/gpulab.slice/gpulab-lease.slice/gpulab-lease-1.scope", "/dev/nvidia0")
+    lease = "/gpulab.slice/gpulab-lease.slice/gpulab-lease-61001.slice/gpulab-lease-1.scope"
+    process(machine, 11, 61001, lease, "/dev/nvidia0")
     process(machine, 12, 61001, "/system.slice/slurmstepd.scope/job_1/step_0", "/dev/nvidia0")
     process(machine, 13, 1000, "/user.slice/user-1000.slice/session-2.scope", "/dev/nvidia0")
     (line,) = guard.apply(Wish(), machine, dry_run=True).warnings

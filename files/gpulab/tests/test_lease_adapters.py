@@ -26,7 +26,7 @@ def write(root, name, text):
 
 # Scopes
 
-GROUP = "gpulab.slice/gpulab-lease.slice/gpulab-lease-7.scope"
+GROUP = "gpulab.slice/gpulab-lease.slice/gpulab-lease-1001.slice/gpulab-lease-7.scope"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def mover(root, call, after=lambda _: None):
     return Mover(root, 5.0, lambda *_a, **_k: call, lambda: next(times), after)
 
 
-MOVE = Move(11, "gpulab-lease-7.scope", "GPU lease 7 of bob", ("/dev/nvidia1", "char-pts"))
+MOVE = Move(11, "gpulab-lease-7.scope", "gpulab-lease-1001.slice", "GPU lease 7 of bob", ("/dev/nvidia1", "char-pts"))
 
 
 def test_a_move_is_over_when_the_kernel_shows_the_process_in_its_scope(tmp_path):

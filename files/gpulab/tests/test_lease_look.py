@@ -22,7 +22,7 @@ def root(tmp_path):
 
 
 def lease(*cards, pid=900):
-    return SimpleNamespace(id=7, user="bob", uid=1001, pid=pid, start_ticks=4242, cards=cards)
+    return SimpleNamespace(id=7, user="bob", uid=1001, pid=pid, start_ticks=4242, cards=cards, asked=90.5, since=100.9)
 
 
 def leased(index, *, shared=False, memory=5):
@@ -39,6 +39,7 @@ def test_each_card_of_a_lease_is_held_by_the_process_it_began_with(root, monkeyp
     monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(live_leases=lambda _: found))
     first, second, third = holds(root, root / "proc")
     assert (first.lease, first.card, first.shared, first.promised) == (7, 1, False, 5)
+    assert (first.asked, first.given) == (90, 100)
     assert (second.card, second.shared) == (3, True)
     assert (first.holder.key, first.holder.command, first.holder.lease) == ("900:4242", "train", 7)
     assert third.holder.command == "", "the process it began with is gone, others of it live"

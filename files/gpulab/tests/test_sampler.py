@@ -134,7 +134,9 @@ def test_processor_time_is_what_passed_since_the_last_look(proc):
 
 def test_the_lease_of_a_process_is_its_scope(proc):
     process(proc, 7)
-    (proc / "7" / "cgroup").write_text("1:cpu:/x\n0::/gpulab.slice/gpulab-lease.slice/gpulab-lease-12.scope\n")
+    (proc / "7" / "cgroup").write_text(
+        "1:cpu:/x\n0::/gpulab.slice/gpulab-lease.slice/gpulab-lease-1001.slice/gpulab-lease-12.scope\n"
+    )
     assert look(proc, working(7)).uses[0].runner.lease == 12
 
 

@@ -280,6 +280,24 @@ def test_only_admins_read_the_samples(desk: Desk, as_member: Person) -> None:
     assert as_member("bob", "gpulab reclaim --status").rc == 3
 
 
+def test_a_report_tells_who_held_what_and_members_get_their_own(desk: Desk, as_member: Person) -> None:
+    desk.work("bob", "--gpu 0 --mem 20G --sm 80")
+    desk.work("carol", "--gpu 1 --mem 20G")
+    desk.wait_for(lambda: desk.looks() > 3, "looks")
+    told = desk.host.check_output("gpulab report --last 1h")
+    rows = {line.split()[0]: line.split() for line in told.splitlines() if line}
+    assert float(rows["bob"][2]) == float(rows["carol"][2]) >= 0
+    assert "80 %" in " ".join(rows["bob"])
+    assert "suggestions need records of a week" in told
+    assert as_member("bob", "gpulab report").rc == 3
+    desk.configure(mode="off")  # or the digest stands beside it
+    desk.host.run_expect([0], "gpulab report --last 1h --mail --members")
+    assert "carol" in desk.wait_for_mail("alice", "Use of the cards")
+    own = desk.wait_for_mail("bob", "Use of the cards")
+    assert "bob" in own
+    assert "carol" not in own
+
+
 def test_a_dry_run_says_what_would_happen_and_does_nothing(desk: Desk) -> None:
     desk.host.run_expect([0], "systemctl stop gpulab-reclaim.path")
     pid = desk.work("bob", "--gpu 0 --mem 20G")

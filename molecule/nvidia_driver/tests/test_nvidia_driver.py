@@ -66,6 +66,7 @@ def test_the_driver_is_there_without_a_display(host: Host) -> None:
     assert host.check_output("dkms status").startswith(f"nvidia-current/{installed.partition('-')[0]}")
     assert host.run("dpkg-query --show 'xserver*' 'libx11*' | grep -v '\t$'").stdout == ""
     assert host.service("nvidia-persistenced").is_enabled
+    assert host.run("nvidia-modprobe --version").rc == 0, "leases need it to make the nodes of cards and instances"
 
 
 def test_the_kernels_own_driver_stays_away(host: Host) -> None:

@@ -5,16 +5,27 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Person, Play
+    from conftest import Acceptance, Person, Play
     from testinfra.backend.base import CommandResult
     from testinfra.host import Host
 
+HAND_ON = Path(__file__).parent.parent / "files" / "hand_on.py"
 MOST_TASKS = 90
+TRACES = (
+    "ls -d /usr/local/bin/allocate_gpu* /usr/local/bin/gpu-status /etc/gpulab/conf.d/allocator.toml /run/gpulab/leases "
+    "/etc/systemd/system/gpulab-broker* /etc/systemd/system/gpulab-lease* /etc/profile.d/gpulab-allocator.sh "
+    "/opt/gpulab/tools /usr/local/share/bash-completion/completions/allocate_gpu* 2>/dev/null; "
+    "systemctl list-unit-files --no-legend 'gpulab-broker*'; systemctl list-units --no-legend 'gpulab-lease*.scope'; "
+    "grep -rl gpulab /etc/systemd/system/user-* /etc/pam.d"
+)
+"""Prints what the allocator tier and the guard leave behind."""
+
 REFUSED = "Operation not permitted"
 LET_THROUGH = "No such device or address"
 """What opening a bare device node says when nothing refuses it: there is no driver behind it."""
@@ -54,6 +65,13 @@ def site(play: Play, *options: str, **variables: Any) -> str:
     done = play(*options, **variables)
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def test_what_was_promised_holds(acceptance: Acceptance) -> None:
+    found = acceptance()
+    assert {name: said for name, said in found.items() if not said.startswith(("holds", "not asked for"))} == {}
+    for name in ("S4 allocator", "S4 cards are closed without a lease", "S7 MIG layout", "S8 idle cards"):
+        assert found[name].startswith("holds"), (name, found[name])
 
 
 def test_no_session_opens_a_card_but_an_admins(host: Host) -> None:
@@ -113,15 +131,50 @@ def test_a_plan_for_a_finished_server_foretells_nothing(play: Play) -> None:
     assert plan.count("\nTASK [") <= MOST_TASKS
 
 
-def test_the_tier_is_not_taken_away_under_running_work(host: Host, play: Play) -> None:
+def test_who_keeps_a_card_open_after_its_lease_does_not_hand_it_on(host: Host, as_member: Person) -> None:
+    """A program in a lease hands its open card to one outside; the card is not free while that one has it."""
+    host.run_expect([0], f"cat >/tmp/hand_on.py <<'END'\n{HAND_ON.read_text()}END")
+    # A bare node opens nothing: behind these three is a driver, that of /dev/kmsg, which the guard refuses as well.
+    host.run_expect([0], "for n in 0 1 2; do mv /dev/nvidia$n /root/; mknod -m 666 /dev/nvidia$n c 1 11; done")
+    try:
+        assert REFUSED in session(host, "bob", "cat /dev/nvidia0").stderr
+        host.run_expect([0], "setsid runuser -l bob -c 'python3 /tmp/hand_on.py' </dev/null >/tmp/handed 2>&1 &")
+        for _ in range(100):
+            handed = host.run("cat /tmp/handed").stdout
+            if "\n" in handed:
+                break
+            time.sleep(0.2)
+        pid, uuid = handed.split()
+        again = session(host, "bob", "for n in 1 2; do allocate_gpu -- sh -c 'echo $CUDA_VISIBLE_DEVICES'; done")
+        assert uuid not in again.stdout
+        assert len(again.stdout.split()) == 2, again.stderr
+        assert f"bob: ended, but bob (python3, PID {pid}) has the card open" in as_member("bob", "gpu-status").stdout
+        host.run_expect([0], f"kill {pid}")
+        for _ in range(50):
+            if "ended, but" not in as_member("bob", "gpu-status").stdout:
+                break
+            time.sleep(0.2)
+        assert leases(host) == []
+        assert as_member("bob", "gpu-status").stdout.count("free") >= 3
+    finally:
+        host.run("for n in 0 1 2; do mv /root/nvidia$n /dev/; done")
+
+
+def test_one_number_takes_the_tier_away_but_not_under_running_work(host: Host, as_member: Person, play: Play) -> None:
     hold(host, "bob")
     (lease,) = wait_for_leases(host, 1)
     refused = play(group_size=4)
     assert refused.returncode != 0
-    told = refused.said
-    assert "RISK  tier allocator goes" in told
-    assert "the allocator tier is in use" in told
-    assert "bob" in told
+    assert "RISK  tier allocator goes" in refused.said
+    assert "the allocator tier is in use: bob" in refused.said
+    assert "changed=0" in refused.said
     assert host.run(f"kill -0 {lease['pid']}").rc == 0, "nobody's work is ended"
     host.run_expect([0], f"kill {lease['pid']}")
     wait_for_leases(host, 0)
+    site(play, group_size=4)
+    assert host.run(TRACES).stdout == ""
+    assert LET_THROUGH in session(host, "bob", "cat /dev/nvidia0").stderr
+    assert session(host, "bob", "echo [$CUDA_VISIBLE_DEVICES]").stdout == "[]\n"
+    assert "MIG-" in session(host, "carol", "echo $CUDA_VISIBLE_DEVICES").stdout
+    assert as_member("bob", "gpu-schedule add train --gpu 0 --start now --hours 1").rc == 0
+    assert "changed=0" in site(play, group_size=4)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Person, Play
+    from conftest import Acceptance, Person, Play
     from testinfra.host import Host
 
 MOST_TASKS = 75
@@ -25,6 +25,13 @@ def site(play: Play, *options: str, **variables: Any) -> str:
 
 def server_time(host: Host) -> datetime:
     return datetime.strptime(host.check_output("date '+%Y-%m-%d %H:%M'"), "%Y-%m-%d %H:%M")  # noqa: DTZ007 -- local
+
+
+def test_what_was_promised_holds(acceptance: Acceptance) -> None:
+    found = acceptance()
+    assert {name: said for name, said in found.items() if not said.startswith(("holds", "not asked for"))} == {}
+    for name in ("S1 hardware ledger", "S3 booking sheet", "S7 MIG layout", "S8 idle cards", "S13 usage report"):
+        assert found[name].startswith("holds"), (name, found[name])
 
 
 def test_a_member_books_sees_the_booking_and_others_cannot_take_the_card(host: Host, as_member: Person) -> None:

@@ -37,6 +37,7 @@ BOOKING_STATE_DIR = STATE_DIR / "booking"
 CHECKS_STATE_DIR = STATE_DIR / "checks"
 LEDGER_STATE_DIR = STATE_DIR / "ledger"
 MEMBERS_STATE_DIR = STATE_DIR / "members"
+REPORTS_DIR = STATE_DIR / "reports"
 TIERS_STATE_DIR = STATE_DIR / "tiers"
 """An empty file for each tier that was ever begun here and not yet taken away, named like it."""
 

@@ -25,7 +25,7 @@ _USES = """SELECT s.at, c.gpu_index, s.instance, s.memory, s.sm, s.cpu_ms,
 p.pid, p.start_ticks, p.uid, p.user, p.command, p.lease
 FROM process_samples s JOIN processes p ON p.id = s.process JOIN cards c ON c.id = s.card
 WHERE s.at >= ? AND p.boot = ? ORDER BY s.at, c.gpu_index, p.pid"""
-_HOLDS = """SELECT s.at, c.gpu_index, s.lease, s.shared, s.promised,
+_HOLDS = """SELECT s.at, c.gpu_index, s.lease, s.shared, s.promised, s.asked, s.given,
 p.pid, p.start_ticks, p.uid, p.user, p.command, p.lease
 FROM lease_samples s JOIN processes p ON p.id = s.process JOIN cards c ON c.id = s.card
 WHERE s.at >= ? AND p.boot = ? ORDER BY s.at, s.lease, c.gpu_index"""
@@ -85,8 +85,11 @@ def _use(runners: dict[tuple[int, int], Runner], card: int, instance: int, memor
     return Use(_runner(runners, *who), card, instance, _bytes(memory), sm, cpu_ms)
 
 
-def _hold(runners: dict[tuple[int, int], Runner], card: int, lease: int, shared: int, promised: int, *who: Any) -> Hold:
-    return Hold(lease, _runner(runners, *who), card, bool(shared), promised * _MIB)
+def _hold(
+    runners: dict[tuple[int, int], Runner], card: int, lease: int, shared: int, promised: int, *rest: Any
+) -> Hold:
+    asked, given, *who = rest
+    return Hold(lease, _runner(runners, *who), card, bool(shared), promised * _MIB, asked, given)
 
 
 def _bytes(mib: int | None) -> int | None:

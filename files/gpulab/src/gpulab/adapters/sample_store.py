@@ -1,6 +1,6 @@
 """The store of samples: one SQLite file that root writes every minute and admins may read.
 
-Schema, version 1 (`PRAGMA user_version`). Times are whole seconds since 1970, memory is MiB, percents are 0-100,
+Schema, version 2 (`PRAGMA user_version`). Times are whole seconds since 1970, memory is MiB, percents are 0-100,
 unknown is NULL.
 
 | table | a row is | columns |
@@ -11,7 +11,8 @@ unknown is NULL.
 | `processes` | a process ever seen | `id`, `boot`, `pid`, `start_ticks`, `uid`, `user`, `command`, `lease` or NULL |
 | `process_samples` | a process on a card at a look | `at`, `process`, `card`, `instance` (of MIG, or -1), `memory`,
   `sm` (NULL: unknown), `cpu_ms` since the look before |
-| `lease_samples` | a leased card at a look | `at`, `lease`, `process` (its holder), `card`, `shared`, `promised` |
+| `lease_samples` | a leased card at a look | `at`, `lease`, `process` (its holder), `card`, `shared`, `promised`,
+  `asked` and `given` (when the lease was; NULL: unknown) |
 
 A row of `process_samples` stands for the time since the look before; where looks are further apart than usual, nothing
 was seen in between. Size: a row takes about 30 bytes, so 8 cards and 100 processes make 4.5 MB a day, 400 MB in 90
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from ..rules.samples import Runner, Tick
 
-VERSION = 1
+VERSION = 2
 _BUSY_SECONDS = 5.0
 _MIB = 1 << 20
 _MODE = 0o640
@@ -55,9 +56,11 @@ CREATE TABLE process_samples (at INTEGER NOT NULL, process INTEGER NOT NULL, car
   instance INTEGER NOT NULL, memory INTEGER, sm INTEGER, cpu_ms INTEGER,
   PRIMARY KEY (at, process, card, instance)) WITHOUT ROWID;
 CREATE TABLE lease_samples (at INTEGER NOT NULL, lease INTEGER NOT NULL, process INTEGER NOT NULL,
-  card INTEGER NOT NULL, shared INTEGER NOT NULL, promised INTEGER NOT NULL,
+  card INTEGER NOT NULL, shared INTEGER NOT NULL, promised INTEGER NOT NULL, asked INTEGER, given INTEGER,
   PRIMARY KEY (at, lease, card)) WITHOUT ROWID;
 """
+
+_FROM_1 = "ALTER TABLE lease_samples ADD COLUMN asked INTEGER; ALTER TABLE lease_samples ADD COLUMN given INTEGER;"
 
 
 class StoreError(GpulabError):
@@ -190,7 +193,7 @@ class SampleWriter:
             ],
         )
         connection.executemany(
-            "INSERT OR REPLACE INTO lease_samples VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO lease_samples VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (
                     at,
@@ -199,6 +202,8 @@ class SampleWriter:
                     cards[hold.card],
                     hold.shared,
                     hold.promised >> 20,
+                    hold.asked,
+                    hold.given,
                 )
                 for hold in tick.holds
                 if hold.card in cards
@@ -238,6 +243,9 @@ class SampleWriter:
 def _prepare(connection: sqlite3.Connection) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version == VERSION:
+        return
+    if version == 1:
+        connection.executescript(f"BEGIN EXCLUSIVE; {_FROM_1} PRAGMA user_version = {VERSION}; COMMIT;")
         return
     if version != 0:
         raise StoreError(f"the store has version {version}, this gpulab writes {VERSION}; move it away to begin anew")

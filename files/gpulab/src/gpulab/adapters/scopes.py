@@ -20,11 +20,11 @@ from ..errors import GpulabError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-SLICE = "gpulab-lease.slice"
-"""A program of a parent cgroup binds its children, so leases cannot lie under the members' own slices."""
+_TOP = ("gpulab.slice", "gpulab-lease.slice")
+"""Where leases are: a dash in a slice's name makes it a child (systemd.slice(5)).
 
-_PARENT = "gpulab.slice"
-"""The dash in a slice's name makes it a child of this one (systemd.slice(5))."""
+A program of a parent cgroup binds its children, so leases cannot lie under the members' own slices.
+"""
 
 _MANAGER = (
     "busctl",
@@ -40,12 +40,18 @@ _TREES = ("sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd")
 _POLL_SECONDS = 0.002
 _SECOND_THOUGHT = 0.5  # seconds
 _PREFIX = "gpulab-lease-"
-_SUFFIX = ".scope"
+_SCOPE = ".scope"
+_SLICE = ".slice"
 
 
 def scope_name(number: int) -> str:
     """Return the unit name of a lease."""
-    return f"{_PREFIX}{number}{_SUFFIX}"
+    return f"{_PREFIX}{number}{_SCOPE}"
+
+
+def slice_name(uid: int) -> str:
+    """Return the unit that all leases of a member are in: their limits hold for them together."""
+    return f"{_PREFIX}{uid}{_SLICE}"
 
 
 def scope_of(pid: int, root: Path = Path("/")) -> str:
@@ -57,13 +63,14 @@ def scope_of(pid: int, root: Path = Path("/")) -> str:
         text = (root / f"proc/{pid}/cgroup").read_text(errors="replace")
     except OSError:
         return ""
-    tops = [f"/{start}/{_PARENT}/{SLICE}/" if start else f"/{_PARENT}/{SLICE}/" for start in _starts(root)]
+    tops = ["/".join(("", *filter(None, (start, *_TOP)), "")) for start in _starts(root)]
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers in {"", "name=systemd"}:  # the unified tree, and systemd's own
             for top in tops:
-                if path.startswith(top):
-                    return path.removeprefix(top).partition("/")[0]
+                whose, _, rest = path.removeprefix(top).partition("/")
+                if path.startswith(top) and whose.startswith(_PREFIX) and whose.endswith(_SLICE):
+                    return rest.partition("/")[0]
     return ""
 
 
@@ -81,10 +88,20 @@ def pids(scope: str, root: Path = Path("/")) -> tuple[int, ...]:
 def _folder(scope: str, root: Path) -> Path | None:
     for tree in _TREES:
         for start in _starts(root):
-            folder = root / tree / start / _PARENT / SLICE / scope
-            if folder.is_dir():
-                return folder
+            top = Path(root, tree, start, *_TOP)
+            for whose in _members(top):
+                folder = top / whose / scope
+                if folder.is_dir():
+                    return folder
     return None
+
+
+def _members(top: Path) -> list[str]:
+    """Return the slices of members who have leases, or had some."""
+    try:
+        return [name for name in os.listdir(top) if name.startswith(_PREFIX) and name.endswith(_SLICE)]
+    except OSError:  # there has been none yet
+        return []
 
 
 @functools.cache
@@ -105,12 +122,14 @@ class Move:
     Attributes:
         pid: the process.
         scope: unit name.
+        slice: name of the unit it is to be in.
         description: what `systemctl status` shows, one line.
         nodes: what it may open besides systemd's closed list: device nodes and names of systemd.resource-control(5).
     """
 
     pid: int
     scope: str
+    slice: str
     description: str
     nodes: tuple[str, ...]
 
@@ -120,7 +139,7 @@ class Move:
         properties = [
             ["Description", "s", self.description],
             ["PIDs", "au", "1", str(self.pid)],
-            ["Slice", "s", SLICE],
+            ["Slice", "s", self.slice],
             ["DevicePolicy", "s", "closed"],
             ["DeviceAllow", "a(ss)", str(len(self.nodes)), *allow],
             ["CollectMode", "s", "inactive-or-failed"],

@@ -23,6 +23,7 @@ SUBCOMMANDS = {
     "members": ("members", "list the accounts that gpulab manages"),
     "mig": ("mig", "split cards into MIG instances: show, plan, apply"),
     "reclaim": ("reclaim", "ask the owners of idle processes; show who is idle since when"),
+    "report": ("report", "show who used the cards, how well, and what to change"),
     "sample": ("sample", "look at the cards and keep what runs on them; every minute as a service"),
     "settings": ("settings", "print the settings in force, or check a file"),
     "slurm": ("slurm", "put the golden hours of this moment into Slurm; make its cards ready"),

@@ -61,6 +61,8 @@ def _holder(lease: Mapping[str, Any], uuid: str) -> str:
     share = ""
     if place["shared"]:
         share = f" (shared, {_size(place['memory_used'])} of {gib(place['memory_promised'])})"
+    if lease["stray"]:
+        return f"{_clean(lease['user'])}: ended, but {_clean(lease['stray'])} has the card open"
     planned = f" of {lease['hours']:g} h" if lease["hours"] else ""
     return f"{_clean(lease['user'])}{share} for {duration(lease['seconds'])}{planned}: {_clean(lease['command'])}"
 

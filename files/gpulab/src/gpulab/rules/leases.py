@@ -50,6 +50,7 @@ class Lease:
         command: the command line in short, printable.
         scope: the systemd scope that holds the processes, such as `gpulab-lease-7.scope`.
         hours: how long the holder means to use it; None when not said.
+        asked: when it was asked for, seconds since the epoch; None when not known.
     """
 
     id: int
@@ -62,6 +63,7 @@ class Lease:
     command: str
     scope: str
     hours: float | None = None
+    asked: float | None = None
 
 
 @dataclass(frozen=True)

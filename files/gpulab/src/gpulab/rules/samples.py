@@ -108,6 +108,8 @@ class Hold:
         card: index of the card.
         shared: whether others may be on it too.
         promised: GPU memory that was promised, bytes; 0 for the whole card.
+        asked: when it was asked for, seconds since 1970; None when not known.
+        given: when it was given, likewise.
     """
 
     lease: int
@@ -115,6 +117,8 @@ class Hold:
     card: int
     shared: bool = False
     promised: int = 0
+    asked: int | None = None
+    given: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,14 @@ from ..rules.lease_queue import Limits, Waiter, decide, refusal
 from ..rules.leases import Lease, Wish
 from . import lease_view
 from .broker_world import BUSY, FAILED, Caller, Channel, World
+from .lease_strays import own_nodes
 from .leases import LeaseStore, Ticket, alive, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..adapters.peers import Peer
+    from ..rules.cards import Cards
     from ..rules.lease_queue import Outcome
     from ..settings import Allocator
     from .lease_view import View
@@ -95,7 +97,9 @@ class Broker:
             return False
         if self._view is None or self._world.monotonic() - self._looked >= _LOOK_AGAIN:
             return True
-        return any(not alive(lease, self._world.root) for lease in self._view.leases)
+        return any(
+            not alive(lease, self._world.root) for lease in self._view.leases if lease.id not in self._view.strays
+        )
 
     def serve(self) -> None:
         """Look at the cards, give what can be given, and answer everybody who asked."""
@@ -169,17 +173,35 @@ class Broker:
         on_file = self._store.leases()
         leases = [lease for lease in on_file if alive(lease, root)]
         holder = lease_view.holders(leases, root)
-        for lease in set(on_file) - set(leases):
-            self._store.drop_lease(lease.id)
         for ticket in [ticket for ticket in self._tickets.values() if not waiting(ticket, root)]:
+            caller = self._callers.get(ticket.number)
             self._drop(ticket.number)
+            if caller is not None:  # somebody else keeps its connection open
+                self._refuse(caller.channel, "the process that asked has ended")
         cards = self._world.look()
         if cards.reason != self._complaint:
             self._complaint = cards.reason
             self._world.log(f"the cards cannot be read: {cards.reason}" if cards.reason else "the cards are back")
         # A process may have joined or left a lease while NVML was asked: either way it is the lease's.
-        self._view = lease_view.view(cards, leases, {**holder, **lease_view.holders(leases, root)})
+        holder.update(lease_view.holders(leases, root))
+        strays = self._sweep(cards, [lease for lease in on_file if lease not in leases])
+        held = [lease for lease in on_file if lease in leases or lease.id in strays]
+        self._view = replace(lease_view.view(cards, held, holder), strays=strays)
         self._looked = self._world.monotonic()
+
+    def _sweep(self, cards: Cards, ended: Sequence[Lease]) -> Mapping[int, str]:
+        """Forget leases that have ended; return who still has the card of one open, by its id."""
+        if cards.reason:
+            return {}  # nothing is given now; which nodes they had is known when the cards are back
+        known = self._view.strays if self._view else {}
+        strays = self._world.strays(own_nodes(cards, ended, self._world.root))
+        for lease in ended:
+            who = strays.get(lease.id)
+            if who is None:
+                self._store.drop_lease(lease.id)
+            elif lease.id not in known:
+                self._world.log(f"lease {lease.id} of {lease.user} has ended, but {who} still has its card open")
+        return strays
 
     def _serve_line(self) -> None:
         seen = self._seen()
@@ -254,6 +276,7 @@ class Broker:
             command=ticket.command,
             scope=scopes.scope_name(ticket.number),
             hours=ticket.request.hours,
+            asked=ticket.since,
         )
         try:
             self._store.save_lease(lease)
@@ -301,7 +324,8 @@ class Broker:
             return f"{error.args[0]} is not there any more; ask again"
         except GpulabError as error:
             return str(error)
-        return Move(lease.pid, lease.scope, f"GPU lease {lease.id} of {lease.user}", tuple(dict.fromkeys(nodes)))
+        description = f"GPU lease {lease.id} of {lease.user}"
+        return Move(lease.pid, lease.scope, scopes.slice_name(lease.uid), description, tuple(dict.fromkeys(nodes)))
 
     def _grant(self, channel: Channel, lease: Lease, hint: str) -> None:
         places = {place.uuid: place.name for place in self._seen().places}

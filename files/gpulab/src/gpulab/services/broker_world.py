@@ -12,9 +12,10 @@ from ..adapters.scopes import Mover
 from ..rules.lease_wire import answer
 from . import lease_view
 from .lease_policy import Policy
+from .lease_strays import strays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..adapters.peers import Peer
     from ..rules.cards import Card, Cards, MigDevice
@@ -49,6 +50,7 @@ class World:
         root: the folder that stands for `/`.
         look: reads the cards.
         mover: puts processes into scopes.
+        strays: finds who has nodes of ended leases open; see lease_strays.strays.
         make_nodes: makes the device nodes of a card or instance that are not there yet; returns what failed.
         policy: reads the rules of the house.
         now: seconds since the epoch.
@@ -59,6 +61,7 @@ class World:
     root: Path = Path("/")
     look: Callable[[], Cards] = field(default=lease_view.look)
     mover: Mover = field(default_factory=Mover)
+    strays: Callable[[Mapping[int, Sequence[str]]], Mapping[int, str]] = field(default=strays)
     make_nodes: Callable[[Card, MigDevice | None], str] = field(default=make_missing)
     policy: Callable[[], Policy] = field(default=Policy)
     now: Callable[[], float] = field(default=time.time)

@@ -38,7 +38,11 @@ def holds(root: Path, proc_root: Path = Path("/proc")) -> tuple[Hold, ...]:
         who = identify(lease.pid, proc_root)
         command = who.command if who else ""
         holder = Runner(lease.pid, lease.start_ticks, lease.uid, lease.user, command, lease.id)
-        found += [Hold(lease.id, holder, card.index, shared=card.shared, promised=card.memory) for card in lease.cards]
+        asked = None if lease.asked is None else int(lease.asked)
+        found += [
+            Hold(lease.id, holder, card.index, card.shared, card.memory, asked, int(lease.since))
+            for card in lease.cards
+        ]
     return tuple(found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,26 +51,33 @@ class View:
     Attributes:
         cards: as read.
         places: what can be given, in order of card.
-        leases: those that are alive.
+        leases: those that hold their cards.
+        strays: for those whose command has ended, who still has the card open; by id.
     """
 
     cards: Cards
     places: tuple[Place, ...]
     leases: tuple[Lease, ...]
+    strays: Mapping[int, str] = field(default_factory=dict)
 
     def device(self, uuid: str) -> tuple[Card, MigDevice | None]:
-        """Return the card, and the instance, that a place is.
+        """Return the card, and the instance, that a place is; see `device`."""
+        return device(self.cards, uuid)
 
-        Raises:
-            KeyError: there is none.
-        """
-        for card in self.cards.cards:
-            if card.uuid == uuid:
-                return card, None
-            for instance in card.mig_devices:
-                if instance.uuid == uuid:
-                    return card, instance
-        raise KeyError(uuid)
+
+def device(cards: Cards, uuid: str) -> tuple[Card, MigDevice | None]:
+    """Return the card, and the instance, that has a UUID.
+
+    Raises:
+        KeyError: there is none.
+    """
+    for card in cards.cards:
+        if card.uuid == uuid:
+            return card, None
+        for instance in card.mig_devices:
+            if instance.uuid == uuid:
+                return card, instance
+    raise KeyError(uuid)
 
 
 def holders(leases: Iterable[Lease], root: Path = Path("/")) -> dict[int, int]:
@@ -83,7 +90,7 @@ def view(cards: Cards, leases: Sequence[Lease], holder: Mapping[int, int]) -> Vi
 
     Args:
         cards: as read.
-        leases: those that are alive.
+        leases: those that hold their cards.
         holder: lease id by pid.
     """
     return View(cards, tuple(place for card in cards.cards for place in _places(card, holder)), tuple(leases))
@@ -195,6 +202,7 @@ def _lease(seen: View, lease: Lease, now: float) -> dict[str, Any]:
         "since": lease.since,
         "seconds": max(0.0, now - lease.since),
         "hours": lease.hours,
+        "stray": seen.strays.get(lease.id, ""),
         "devices": [
             {
                 "uuid": card.uuid,
