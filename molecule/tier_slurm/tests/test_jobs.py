@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 EXAMPLES = "/home/admin/GPU_SCHEDULE/examples"
 PROBE = r"""
 import errno, glob, os
-for path in sorted(glob.glob("/dev/nvidia[0-9]") + glob.glob("/dev/nvidia-caps/nvidia-cap*")):
+# The first two are for making and watching instances, and belong to none.
+instances = set(glob.glob("/dev/nvidia-caps/nvidia-cap*")) - {f"/dev/nvidia-caps/nvidia-cap{n}" for n in (1, 2)}
+for path in sorted(glob.glob("/dev/nvidia[0-9]")) + sorted(instances):
     try:
         os.close(os.open(path, os.O_RDONLY))
     except OSError as error:

@@ -34,7 +34,7 @@ _UP = "Running as primary controller"
 _STAMP = re.compile(r"^(\[[^]]*\] ?|slurmctld: ?)+")
 _HARMLESS = re.compile(
     r"Could not open|backup state|MailProg|may be lost|fed_mgr|No job state|slurm_set_addr|Communication connection"
-    r"|gather_job|No Assoc|slurm_receive|Assoc|accounting|can only be used with SlurmDBD|High latency"
+    r"|gather_job|No Assoc|slurm_receive|Assoc|accounting|can only be used with SlurmDBD|High latency|mpi/pmix"
 )
 """What a controller that stands alone says in any case."""
 
