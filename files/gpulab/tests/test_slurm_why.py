@@ -105,6 +105,12 @@ ANSWERS = {
 }
 
 
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+def test_cards_are_seen_in_older_releases_too(state):
+    older = LINE.replace("ReqTRES=", "TRES=").replace("AllocTRES=(null) ", "").replace("PENDING", state)
+    assert parse_job(older).cards == 2
+
+
 def answers(argv, **_):
     text = " ".join(argv)
     return next(answer for question, answer in ANSWERS.items() if question in text)

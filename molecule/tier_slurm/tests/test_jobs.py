@@ -108,6 +108,7 @@ def test_a_job_stays_within_its_memory(as_member: Person) -> None:
 
 def test_memory_follows_the_cards(host: Host, as_member: Person) -> None:
     job = submit(as_member, "bob", "--gres=gpu:2 --wrap 'sleep 60'")
+    until(lambda: state(host, job) == "RUNNING", 30, "the job runs")
     assert "mem=800M" in host.check_output(f"scontrol --oneliner show job {job}")
 
 
@@ -148,7 +149,7 @@ def test_a_job_that_makes_room_saves_its_state_and_goes_on(host: Host, as_member
     until(lambda: "begins at step 0" in host.run(f"cat {output}").stdout, 30, "the program begins")
     urgent = submit(as_member, "alice", "--partition=urgent --gres=gpu:a100:1 --wrap 'sleep 5'")
     until(lambda: "saved at step" in host.run(f"cat {output}").stdout, 30, "the program saved its state")
-    until(lambda: state(host, urgent) in {"RUNNING", "COMPLETED"}, 180, "the urgent job starts")
+    until(lambda: state(host, urgent) in {"RUNNING", "COMPLETED"}, 300, "the urgent job starts")
     until(lambda: state(host, job) == "COMPLETED", 300, "the stopped job has finished")
     text = host.check_output(f"cat {output}")
     saved = int(re.findall(r"saved at step (\d+)", text)[0])

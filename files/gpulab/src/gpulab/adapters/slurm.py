@@ -8,8 +8,8 @@ import subprocess
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import GpulabError
-from ..rules.slurm_accounts import Association, Tree
 from ..rules.slurm_inputs import Limits
+from ..rules.slurm_tree import Association, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

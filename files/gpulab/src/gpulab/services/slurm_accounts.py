@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..adapters.slurm import change_accounts, read_tree, run
-from ..rules.slurm_accounts import Difference, Tree, Wish, compare, foresee, view
+from ..rules.slurm_accounts import Difference, Wish, compare, foresee, view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..adapters.slurm import Run
+    from ..rules.slurm_tree import Tree
 
 _POLL = 0.5
 _END_SECONDS = 90.0
