@@ -118,7 +118,8 @@ def parse_job(line: str) -> Job:
     number = f"{array}_{fields.get('ArrayTaskId', '')}" if array else fields.get("JobId", "")
     running = fields.get("JobState", "") != "PENDING"
     # Slurm 22.05 has one field for what was asked for and what was given.
-    found = _TRES_CARDS.search(fields.get("AllocTRES" if running else "ReqTRES", fields.get("TRES", "")))
+    tres = fields.get("AllocTRES" if running else "ReqTRES") or fields.get("TRES", "")
+    found = _TRES_CARDS.search(tres)
     return Job(
         number=number,
         user=fields.get("UserId", "").partition("(")[0],
