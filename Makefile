@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-shell demo-down site plan report accept test test-unit test-containers lint bench clean
+.PHONY: help demo demo-shell demo-down site plan report accept test test-unit test-containers test-kernel lint bench clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -29,7 +29,7 @@ report: ## who used the cards: INVENTORY=path [PERIOD="--last 14d"]
 accept: ## ask live servers whether the promises hold: INVENTORY=path
 	@scripts/accept $(INVENTORY)
 
-test: ## run every test: lint, unit, containers
+test: ## run every test: lint, unit, containers, kernel
 	@scripts/test all
 
 test-unit: ## run the unit tests
@@ -37,6 +37,9 @@ test-unit: ## run the unit tests
 
 test-containers: ## run the container tests [SCENARIO=members]
 	@scripts/test containers $(SCENARIO)
+
+test-kernel: ## run the tests that need a kernel of their own [SYSTEM=debian12]
+	@scripts/test kernel $(SYSTEM)
 
 lint: ## ansible-lint, yamllint, ruff, mypy, shellcheck
 	@scripts/test lint

@@ -121,6 +121,24 @@ def test_the_sampler_looks_and_can_keep_what_it_sees(server: Server) -> None:
         pytest.skip("idle_reclaim_mode is off")
 
 
+@promise("S9", "disk limits")
+def test_the_kernel_enforces_the_disk_limits(server: Server) -> None:
+    seen = server.document(f"{GPULAB} quota show --json")
+    if not (seen["on"] or seen["off"]):
+        pytest.skip("disk_quota_folders is empty")
+    assert not seen["off"], f"the kernel enforces no limits on {', '.join(seen['off'])}; see `gpulab quota apply`"
+
+
+@promise("S10", "datasets")
+def test_datasets_are_read_only(server: Server) -> None:
+    if not server.host.file("/etc/gpulab/conf.d/datasets.toml").exists:
+        pytest.skip("datasets_enabled is false, or the server has no place for them")
+    path = server.settings["datasets"]["path"]
+    options = server.told(f"findmnt --noheadings --output OPTIONS {path}").strip().split(",")
+    assert {"ro", "nosuid", "nodev"} <= set(options), f"{path} is mounted {','.join(options)}"
+    assert server.as_member(f"touch {path}/.try").rc != 0, f"a member could write to {path}"
+
+
 @promise("S12", "rules page")
 def test_the_rules_page_is_there_for_everybody_in_both_languages(server: Server) -> None:
     page = server.as_member(f"cat {RULES}")

@@ -31,11 +31,16 @@ def _inventory() -> dict[str, dict[str, Any]]:
 
 
 def _connect(name: str) -> Host:
-    """Reach a machine: by podman where it is a container, else through Ansible (a process for each command)."""
+    """Reach a machine: by podman, by ssh over one connection, or through Ansible (a process for each command)."""
     variables = _inventory()[name]
+    address, options = (
+        str(variables.get(key, "")).replace("{{ inventory_hostname }}", name)
+        for key in ("ansible_host", "ansible_ssh_common_args")
+    )
     if variables.get("ansible_connection") == "containers.podman.podman":
-        container = variables["ansible_host"].replace("{{ inventory_hostname }}", name)
-        return testinfra.get_host(f"podman://{container}")
+        return testinfra.get_host(f"podman://{address}")
+    if variables.get("ansible_connection") == "ssh" and options.startswith("-F "):
+        return testinfra.get_host(f"ssh://{address}?ssh_config={options.removeprefix('-F ')}&timeout=60")
     return testinfra.get_host(f"ansible://{name}", ansible_inventory=os.environ["MOLECULE_INVENTORY_FILE"])
 
 

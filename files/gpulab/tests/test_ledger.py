@@ -15,6 +15,7 @@ from gpulab.rules.ledger import SHOWN, Change
 from gpulab.rules.ledger_page import page, sentence
 from gpulab.rules.ledger_words import CHINESE, ENGLISH
 from gpulab.rules.machine import ABSENT, Disk, Machine
+from gpulab.rules.quota_warn import FILES, SPACE, Reading
 from gpulab.services import ledger
 
 GIB = 1 << 30
@@ -353,3 +354,32 @@ def test_a_folder_that_is_a_file_is_named(keep):
     (keep.root / "home").write_text("")
     with pytest.raises(GpulabError, match=r"the ledger cannot be written: .*/home/admin.*: Not a directory"):
         keep(TWO)
+
+
+def test_the_page_shows_how_much_of_their_disk_limits_people_use():
+    quotas = (
+        Reading("bob", "/home", SPACE, 150 * GIB, 200 * GIB, 0),
+        Reading("bob", "/home", FILES, 5, 0, 10),
+        Reading("/data/vision", "/data/vision", SPACE, 0, 0, 0),
+    )
+    text = page(TWO, replace(MACHINE, quotas=quotas), (), "now", "en")
+    assert "| bob | /home | 150 GiB | 200 GiB | none | 75 % |" in text
+    assert "| bob | /home | 5 files | none | 10 files | 50 % |" in text
+    assert "| /data/vision | /data/vision | 0 B | none | none |  |" in text
+    assert "## 磁盘限额" in page(TWO, replace(MACHINE, quotas=quotas), (), "now", "zh")
+    assert "Disk limits" not in page(TWO, MACHINE, (), "now", "en")
+    assert text.count("Not in force now") == 0
+    off = page(TWO, replace(MACHINE, quotas=quotas, quota_off=("/data", "/fast")), (), "now", "en")
+    assert "| none | none |  |\n\nNot in force now: /data, /fast.\n" in off
+    assert "## Disk limits\n\nNot in" in page(TWO, replace(MACHINE, quota_off=("/data",)), (), "now", "en")
+    assert "They cannot be read: odd." in page(TWO, replace(MACHINE, quota_reason="odd"), (), "now", "en")
+
+
+def test_new_use_of_disk_limits_is_no_change(keep):
+    def machine(used):
+        return replace(MACHINE, quotas=(Reading("bob", "/home", SPACE, used, 0, 9 * GIB),))
+
+    keep(TWO, MACHINE)
+    assert keep(TWO, machine(GIB)).changed
+    assert not keep(TWO, machine(2 * GIB)).changed
+    assert "| bob | /home | 2.0 GiB | none | 9.0 GiB | 22 % |" in keep.info.read_text()

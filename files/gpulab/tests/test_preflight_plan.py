@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from gpulab import names
+from gpulab.errors import InputError
 from gpulab.services import preflight
 
 if TYPE_CHECKING:
@@ -48,3 +50,48 @@ def test_an_earlier_tier_is_named_first_and_as_a_risk(tmp_path: Path) -> None:
 def test_what_is_no_tier_is_left_alone(tmp_path: Path) -> None:
     mark(tmp_path, "table", "notes.txt")
     assert inspect(tmp_path).old_tiers == ()
+
+
+@pytest.mark.parametrize(
+    ("variables", "line"),
+    [
+        ({"disk_quota_folders": "/home"}, "disk_quota_folders is '/home'; give a list"),
+        ({"disk_quota_folders": [{"path": "/home", "hard": 500}]}, 'hard is "500"; give a number with a unit'),
+        ({"disk_quota_folders": [{"path": "/home", "soft": "3G", "hard": "2G"}]}, "lower soft or raise hard"),
+        ({"disk_quota_folders": [{"path": "/nowhere", "hard": "2G"}]}, "there is no folder /nowhere; make it"),
+        ({"disk_quota_folders": [{"path": "/proc", "hard": "2G"}]}, "/proc lies on proc"),
+        ({"disk_quota_enabled": "perhaps"}, "disk_quota_enabled is 'perhaps'; give true or false"),
+        ({"disk_quota_folder": []}, "did you mean disk_quota_folders?"),
+    ],
+)
+def test_disk_limits_that_cannot_be_are_refused_before_anything_changes(
+    tmp_path: Path, variables: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        inspect(tmp_path, **variables)
+    assert line in str(caught.value)
+
+
+def test_limits_that_are_switched_off_may_speak_of_a_missing_folder(tmp_path: Path) -> None:
+    folders = [{"path": "/nowhere", "hard": "2G"}]
+    assert not [
+        line
+        for line in inspect(tmp_path, disk_quota_folders=folders, disk_quota_enabled=False).plan
+        if line.startswith("disk limits")
+    ]
+
+
+def test_a_folder_for_datasets_is_judged_where_there_are_some(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    place = {"datasets_path": str(data / "shared"), "datasets_store": str(data / ".shared"), "datasets_enabled": "auto"}
+    line = f"datasets: {data}/shared, from {data}/.shared"
+    assert line in inspect(tmp_path, **place).plan
+    (data / "shared" / "old").mkdir(parents=True)
+    with pytest.raises(InputError, match="holds 1 things already"):
+        inspect(tmp_path, **place)
+    assert line not in inspect(tmp_path, **place | {"datasets_enabled": False}).plan
+    place["datasets_path"] = "/nowhere/shared"
+    assert not [line for line in inspect(tmp_path, **place).plan if "datasets" in line]
+    with pytest.raises(InputError, match="there is no folder /nowhere; make it, or set datasets_enabled: false"):
+        inspect(tmp_path, **place | {"datasets_enabled": True})

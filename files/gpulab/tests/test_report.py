@@ -54,15 +54,22 @@ def root(tmp_path):
 
 
 def run(root, capsys, *options, slurm=None, disk=None):
-    sources = Sources(root, slurm=lambda: slurm is not None, job_lines=lambda *_: slurm, node_cards=lambda: {"n1": 4})
+    sources = Sources(
+        root,
+        slurm=lambda: slurm is not None,
+        job_lines=lambda *_: slurm,
+        node_cards=lambda: {"n1": 4},
+        disk=lambda: disk or {},
+    )
     assert command.main(options, root=root, now=lambda: NOW, sources=sources) == 0
     return capsys.readouterr().out
 
 
 def test_members_cards_and_waits_on_one_screen(root, capsys):
-    text = run(root, capsys, "--last", "10h")
+    text = run(root, capsys, "--last", "10h", disk={"bob": 7 << 30})
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line}
     assert rows["bob"][1:4] == ["1", "10.0", "50"]
+    assert rows["bob"][-2:] == ["7", "GiB"]
     assert "20.0 of 20.0 watched GPU-hours used (100 %)." in text
     assert rows[HOSTILE][1:] == [
         "1",

@@ -56,6 +56,8 @@ def test_the_rules_are_those_of_the_inventory(read: Callable[[str], str]) -> Non
         assert said in rules
     for said in ("档位 **table**", "本组 2 人", "一次预约最长 36 小时", "45 分钟内开始"):
         assert said in rules
+    for whose in ("everybody | 200G | 220G | none", "bob | 200G | 500G | none", "每个人 | 200G | 220G | 不限"):
+        assert f"| /home | {whose} / 2000000 | 7d |" in rules
     assert rules.count("Alice Example") == rules.count("alice@example.org") == 2
 
 

@@ -17,6 +17,9 @@ SETTINGS_FILE = PurePosixPath("/etc/gpulab/gpulab.toml")
 SETTINGS_DIR = PurePosixPath("/etc/gpulab/conf.d")
 """One file for each section, written by the role that owns it."""
 
+QUOTA_FILE = PurePosixPath("/etc/gpulab/quota.json")
+"""The disk limits in force, as the inventory asks for them; everybody may read it."""
+
 RUN_DIR = PurePosixPath("/run/gpulab")
 """What ends with a reboot: leases, the line of those who wait, the broker's socket, whose MIG instance is which."""
 
@@ -35,8 +38,10 @@ BINDINGS_FILE = RUN_DIR / "bindings"
 
 BOOKING_STATE_DIR = STATE_DIR / "booking"
 CHECKS_STATE_DIR = STATE_DIR / "checks"
+DATASETS_STATE_DIR = STATE_DIR / "datasets"
 LEDGER_STATE_DIR = STATE_DIR / "ledger"
 MEMBERS_STATE_DIR = STATE_DIR / "members"
+QUOTA_STATE_DIR = STATE_DIR / "quota"
 REPORTS_DIR = STATE_DIR / "reports"
 TIERS_STATE_DIR = STATE_DIR / "tiers"
 """An empty file for each tier that was ever begun here and not yet taken away, named like it."""

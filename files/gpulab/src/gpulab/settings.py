@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _LIMIT = 1 << 20
 _WEEK_MINUTES = 7 * 24 * 60
+
+_ACCOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 USUAL = "usual"
 """Stands for the windows that gpulab comes with."""
@@ -144,6 +147,34 @@ class Allocator:
 
 
 @dataclass(frozen=True)
+class Datasets:
+    """Where datasets are, and who cares for them.
+
+    Attributes:
+        path: the folder that everybody reads.
+        store: root's folder, where they really lie.
+        curators: accounts that may add, publish and remove.
+        copies_mib: files from this size on are looked for in homes, MiB.
+
+    Raises:
+        InputError: the size is less than 1, or a curator has no account name.
+    """
+
+    path: str = "/data/datasets"
+    store: str = "/data/.datasets"
+    curators: tuple[str, ...] = ()
+    copies_mib: int = 100
+
+    def __post_init__(self) -> None:
+        """Refuse what would have every small file read, and words that mean something in sudoers(5)."""
+        for name in self.curators:
+            if not _ACCOUNT.fullmatch(name):
+                raise InputError(f"[datasets] curators has {name!r}; expected account names, such as alice")
+        if self.copies_mib < 1:
+            raise InputError(f"[datasets] copies_mib is {self.copies_mib}; expected 1 or more")
+
+
+@dataclass(frozen=True)
 class Reclaim:
     """What becomes of cards that are held and not used.
 
@@ -213,6 +244,7 @@ class Settings:
     allocator: Allocator = field(default_factory=Allocator)
     booking: Booking = field(default_factory=Booking)
     checks: Checks = field(default_factory=Checks)
+    datasets: Datasets = field(default_factory=Datasets)
     reclaim: Reclaim = field(default_factory=Reclaim)
     windows: Windows = field(default_factory=Windows)
 

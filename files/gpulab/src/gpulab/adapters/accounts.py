@@ -30,20 +30,24 @@ _SUBUID_FIELDS = 3
 _EXPIRE_FIELD = 7
 
 
-def run_command(argv: Sequence[str]) -> None:
+def run_command(argv: Sequence[str], seconds: float = _SECONDS) -> None:
     """Run one of the system's tools.
 
+    Args:
+        argv: the command line.
+        seconds: the longest it may take.
+
     Raises:
-        GpulabError: it is not there, took over two minutes, or ended with an error; with the last line it said.
+        GpulabError: it is not there, took too long, or ended with an error; with the last line it said.
     """
     try:
         done = subprocess.run(
-            argv, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False
+            argv, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
         )
     except FileNotFoundError as error:
         raise GpulabError(f"{argv[0]} is not installed; install the package that has it") from error
     except subprocess.TimeoutExpired as error:
-        raise GpulabError(f"{argv[0]} did not end within {_SECONDS} s and was stopped; try again") from error
+        raise GpulabError(f"{argv[0]} did not end within {seconds:g} s and was stopped; try again") from error
     if done.returncode != 0:
         said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
         raise GpulabError(f"{' '.join(argv[:1])} ended with {done.returncode}: {said[-1] if said else 'no message'}")

@@ -35,3 +35,9 @@ def guarded(program: str, main: Callable[[Sequence[str]], int]) -> int:
     except KeyboardInterrupt:
         return 130
     return status
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Write rows of the same length as columns."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import names, settings
 from ..adapters.hardware import read_machine
 from ..adapters.nvml import read_cards
+from ..errors import GpulabError
 from ..rules.ledger_page import sentence
 from ..services.ledger import PLACES, refresh
+from ..services.quota_check import look
+from ..services.quota_world import World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ..rules.machine import Machine
 
 
 def main(argv: Sequence[str]) -> int:
@@ -38,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     outcome = refresh(
         root,
         read_cards=read_cards,
-        read_machine=partial(read_machine, PLACES),
+        read_machine=_read_machine,
         now=lambda: datetime.now().astimezone(),
         language=settings.load(root).lab.language,
         dry_run=arguments.check,
@@ -52,3 +57,13 @@ def main(argv: Sequence[str]) -> int:
     for line in changes:
         print(f"  {line}")
     return 0
+
+
+def _read_machine() -> Machine:
+    """Look at the machine, and at how much of their disk limits people use."""
+    machine = read_machine(PLACES)
+    try:
+        seen = look(World())
+    except (GpulabError, OSError) as error:
+        return replace(machine, quota_reason=str(error).rstrip("."))
+    return replace(machine, quotas=(*seen.members, *seen.projects), quota_off=seen.off)

@@ -16,12 +16,18 @@ if TYPE_CHECKING:
 SUBCOMMANDS = {
     "broker": ("broker", "give cards to those who ask through allocate_gpu (internal)"),
     "check-gpu": ("check_gpu", "compare bookings with what runs on the cards; mail who should know"),
+    "dataset-write": (
+        "dataset_write",
+        "add, publish or remove a dataset for the curator who calls through sudo (internal)",
+    ),
+    "datasets": ("datasets", "look for published data that members have in their homes too"),
     "info": ("info", "show the cards as NVML sees them, or the reason why there are none"),
     "keep-write": ("keep_write", "write down the answer of the member who calls through sudo (internal)"),
     "leases": ("leases", "list the commands that allocate_gpu gave a card"),
     "ledger": ("ledger", "rewrite the hardware ledger and the card list"),
     "members": ("members", "list the accounts that gpulab manages"),
     "mig": ("mig", "split cards into MIG instances: show, plan, apply"),
+    "quota": ("quota", "disk limits: who uses how much, bring them back, mail who is near one"),
     "reclaim": ("reclaim", "ask the owners of idle processes; show who is idle since when"),
     "report": ("report", "show who used the cards, how well, and what to change"),
     "sample": ("sample", "look at the cards and keep what runs on them; every minute as a service"),

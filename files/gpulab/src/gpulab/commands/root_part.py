@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import select
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import GpulabError, InputError
 from ..rules.display import printable
@@ -45,14 +47,42 @@ def ask(writer: Sequence[str], request: bytes, failed: str, runner: Runner = sub
         result = runner(writer, input=request, capture_output=True, check=False)
     except OSError as error:
         raise GpulabError(f"{writer[0]}: {error.strerror or error}; ask the admin to install sudo") from error
+    hint = "is your account in group gpu-members? Groups count from the next login; else ask the admin"
+    return _answer(result, failed, hint)
+
+
+def converse(writer: Sequence[str], feed: Callable[[IO[bytes]], None], failed: str, hint: str) -> dict[str, Any]:
+    """Have root's part do something with more than fits in a request.
+
+    Args:
+        writer: as with ask.
+        feed: writes request and data; when it raises, root's part sees an early end.
+        failed: as with ask.
+        hint: what to look at when sudo does not let this account in.
+
+    Raises:
+        RefusedError: as with ask.
+        GpulabError: as with ask.
+    """
+    try:
+        process = subprocess.Popen(writer, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    except OSError as error:
+        raise GpulabError(f"{writer[0]}: {error.strerror or error}; ask the admin to install sudo") from error
+    with process:
+        if process.stdin is None:
+            raise GpulabError(f"{writer[0]} has no standard input")
+        with contextlib.suppress(BrokenPipeError):  # it has answered already
+            feed(process.stdin)
+        stdout, stderr = process.communicate()
+    return _answer(subprocess.CompletedProcess(writer, process.returncode, stdout, stderr), failed, hint)
+
+
+def _answer(result: subprocess.CompletedProcess[bytes], failed: str, hint: str) -> dict[str, Any]:
     try:
         answer = json.loads(result.stdout)
     except ValueError:
         said = printable(result.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2], 200)
-        raise GpulabError(
-            f"{failed} ({said or f'exit status {result.returncode}'}); "
-            "is your account in group gpu-members? Groups count from the next login; else ask the admin"
-        ) from None
+        raise GpulabError(f"{failed} ({said or f'exit status {result.returncode}'}); {hint}") from None
     if "error" in answer:
         raise RefusedError(answer["error"], result.returncode or 1)
     return dict(answer)
@@ -81,3 +111,28 @@ def read_request(descriptor: int, *, seconds: float, limit: int, program: str) -
             break
         data += chunk
     return data
+
+
+class Patient(io.RawIOBase):
+    """A descriptor to read from that gives up when nothing comes for a while, as read_request does.
+
+    Raises:
+        InputError: on reading, when nothing came in time.
+    """
+
+    def __init__(self, descriptor: int, *, seconds: float, program: str) -> None:
+        """Keep what to read, how long to wait, and what members type."""
+        self.descriptor, self.seconds, self.program = descriptor, seconds, program
+
+    def readable(self) -> bool:
+        """Tell that it is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with what there is."""
+        ready, _, _ = select.select([self.descriptor], [], [], self.seconds)
+        if not ready:
+            raise InputError(f"nothing came for {self.seconds:g} s; use {self.program}")
+        data = os.read(self.descriptor, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from . import mig_bindings
+from .datasets import VARIABLES as DATASET_VARIABLES
 from .guard import VARIABLES as GUARD_VARIABLES
+from .inputs import parse_switch
 from .members import Member, parse_members, require_admin
 from .mig_layout import parse_layout
+from .quota import VARIABLES as QUOTA_VARIABLES
 from .windows import DEFAULT_TABLE, parse_windows
 
 if TYPE_CHECKING:
@@ -79,12 +82,12 @@ def parse_lab(raw: Mapping[str, Any], *, defined: Iterable[str]) -> Lab:
     Args:
         raw: variable name to value; a name that is absent was not given.
         defined: names of all variables of the inventory that look like lab-wide ones (`lab_*`, `gpu_*`, `group_size*`,
-            `mig_l*`, `mig_s*`).
+            `mig_l*`, `mig_s*`), and some of other roles (`disk_quota_*`, `datasets_*`).
 
     Raises:
         InputError: naming the variable, its value and the remedy.
     """
-    known = (*VARIABLES, *GUARD_VARIABLES)
+    known = (*VARIABLES, *GUARD_VARIABLES, *QUOTA_VARIABLES, *DATASET_VARIABLES)
     for name in sorted(defined):
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -138,11 +141,7 @@ def _text(raw: Mapping[str, Any], name: str, remedy: str) -> str:
 
 def _check_bindings(raw: Mapping[str, Any], members: Iterable[Member]) -> None:
     """Refuse members' MIG instances that the layout does not make, as far as the inventory alone can tell."""
-    spread = raw.get("mig_spread", False)
-    if isinstance(spread, str):  # from the command line (-e mig_spread=true)
-        spread = {"true": True, "false": False}.get(spread.lower(), spread)
-    if not isinstance(spread, bool):
-        raise InputError(f"mig_spread is {spread!r}; give true or false")
+    spread = parse_switch(raw.get("mig_spread", False), "mig_spread")
     asked = {member.name: member.gpu for member in members if member.present}
     wishes = mig_bindings.parse_wishes(asked, spread=spread)
     if not wishes:

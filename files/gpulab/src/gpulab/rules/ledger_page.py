@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from .ledger import SHOWN, Change, mib, mig_layout, mig_state
 from .ledger_words import ENGLISH, LANGUAGES
+from .quota_warn import SPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from .cards import Card, Cards
     from .machine import Disk, Machine
+    from .quota_warn import Reading
 
 _CHANGE_WORDS = {"lost": "card lost", "cpu": "cpu changed", "ram": "ram changed"}
 """Kinds of change whose sentence has another name than the kind."""
@@ -67,6 +69,7 @@ def page(
         _instances(cards, owners or {}, words),
         [f"## {words['machine']}", "", *_machine(machine, words)],
         [f"## {words['disks']}", "", *_table(words["disk head"], (_disk(disk, words) for disk in machine.disks))],
+        _quotas(machine, words),
         [f"## {words['history']}", "", *_history(history, words)],
     )
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -87,7 +90,10 @@ def without_measurements(cards: Cards, machine: Machine) -> tuple[Cards, Machine
         for card in cards.cards
     )
     disks = (replace(disk, total=None, free=None, reason="") for disk in machine.disks)
-    return replace(cards, cards=tuple(still)), replace(machine, disks=tuple(disks))
+    quotas = (replace(reading, used=0) for reading in machine.quotas)
+    return replace(cards, cards=tuple(still)), replace(
+        machine, disks=tuple(disks), quotas=tuple(quotas), quota_reason=""
+    )
 
 
 def _history(history: Sequence[Change], words: Mapping[str, str]) -> Iterator[str]:
@@ -213,6 +219,30 @@ def _disk(disk: Disk, words: Mapping[str, str]) -> tuple[str, ...]:
         return disk.path, words.get(disk.reason, disk.reason) or words["unknown"], ""
     share = f" ({100 * disk.free // disk.total} %)" if disk.total else ""
     return disk.path, size(disk.total), size(disk.free) + share
+
+
+def _quotas(machine: Machine, words: Mapping[str, str]) -> list[str]:
+    if machine.quota_reason:
+        return [f"## {words['quotas']}", "", words["quotas unknown"].format(reason=_line(machine.quota_reason))]
+    rows = [
+        (
+            reading.owner,
+            reading.path,
+            _amount(reading, reading.used, words),
+            _amount(reading, reading.soft, words) if reading.soft else words["none"],
+            _amount(reading, reading.hard, words) if reading.hard else words["none"],
+            f"{reading.share} %" if reading.hard or reading.soft else "",
+        )
+        for reading in machine.quotas
+    ]
+    table = list(_table(words["quota head"], rows)) if rows else []
+    off = [words["quotas off"].format(paths=words["comma"].join(map(_line, machine.quota_off)))]
+    parts = [part for part in (table, off if machine.quota_off else []) if part]
+    return [f"## {words['quotas']}", *(line for part in parts for line in ("", *part))] if parts else []
+
+
+def _amount(reading: Reading, count: int, words: Mapping[str, str]) -> str:
+    return size(count) if reading.what == SPACE else words["files"].format(count=count)
 
 
 def size(count: int | None) -> str:

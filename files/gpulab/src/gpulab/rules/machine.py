@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .quota_warn import Reading
 
 ABSENT = "there is no such folder"
 """The reason of a disk whose folder is not there."""
@@ -37,6 +41,9 @@ class Machine:
         threads: logical CPUs, None when unknown.
         memory: RAM that the kernel manages, bytes; None when unknown.
         disks: the places asked for, in that order.
+        quotas: how much of their limits members and shared folders use; empty where nothing is limited.
+        quota_off: folders whose limits the kernel does not enforce now.
+        quota_reason: why all that is unknown; empty when it is not.
     """
 
     hostname: str
@@ -46,3 +53,6 @@ class Machine:
     threads: int | None = None
     memory: int | None = None
     disks: tuple[Disk, ...] = ()
+    quotas: tuple[Reading, ...] = ()
+    quota_off: tuple[str, ...] = ()
+    quota_reason: str = ""

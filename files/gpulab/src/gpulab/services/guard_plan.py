@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..adapters.accounts import read_accounts, read_groups
-from ..errors import InputError
 from ..rules.guard import GUARDED_TIERS
 from ..rules.guard_check import disabled_words, unenforced_words, unheld, why_not
+from ..rules.inputs import parse_switch
 from .guard import in_force
 from .guard_people import open_hands
 
@@ -35,7 +35,7 @@ def plan(
     Raises:
         InputError: gpu_guard_enabled is neither true nor false.
     """
-    enabled = _enabled(variables.get(_SWITCH, True))
+    enabled = parse_switch(variables.get(_SWITCH, True), _SWITCH)
     if lab.tier not in GUARDED_TIERS:
         return ()
     if not enabled:
@@ -54,12 +54,3 @@ def plan(
         exempt = {account.uid: name for name, account in read_accounts(root).items() if name in admins}
         lines += [f"RISK  {line}" for line in open_hands(exempt, root / "proc")]
     return tuple(lines)
-
-
-def _enabled(value: object) -> bool:
-    # A value given on the command line (-e gpu_guard_enabled=false) arrives as text.
-    known = {"true": True, "yes": True, "false": False, "no": False}
-    found = value if isinstance(value, bool) else known.get(str(value).lower())
-    if found is None:
-        raise InputError(f"{_SWITCH} is {value!r}; give true or false")
-    return found

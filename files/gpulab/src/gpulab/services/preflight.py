@@ -11,8 +11,9 @@ from ..adapters.cgroup import device_control
 from ..rules.lab import TIERS, Lab, parse_lab
 from ..rules.member_registry import ABSENT
 from ..rules.server import judge, parse_server
-from . import guard_plan
+from . import dataset_mount, dataset_plan, guard_plan, quota_plan
 from .members import read_registry
+from .quota_world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -62,7 +63,9 @@ def inspect(
     warnings = judge(server)
     old_tiers = _old_tiers(lab.tier, root)
     risks = guard_plan.plan(lab, variables, root=root, control=control)
-    plan = (*risks, *_plan(lab, old_tiers, server.system, root))
+    limits = quota_plan.plan(lab, variables, World(root=root))
+    datasets = dataset_plan.plan(variables, dataset_mount.World(root=root))
+    plan = (*risks, *_plan(lab, old_tiers, server.system, root), *limits, *datasets)
     return Preflight(lab=lab, plan=plan, warnings=warnings, old_tiers=old_tiers)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,12 @@ from .. import names
 from ..adapters import sacct
 from ..adapters.sample_usage import opened, read_looks, read_waits
 from ..rules import usage_jobs, usage_samples
+from ..rules.quota_warn import SPACE
 from ..rules.usage import HOUR, Stretch, Tally, Wait, Watch
 from ..rules.usage_advice import LEAST_SECONDS, advise
 from ..rules.usage_words import WORDS, dates, hours, percent, sentence
+from .quota_check import look
+from .quota_world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,14 +41,14 @@ class Sources:
         slurm: whether Slurm's commands are here.
         job_lines: asks sacct for a time.
         node_cards: asks Slurm how many cards each node has.
-        disk: bytes that members use on disk, by account; empty when nobody counts them.
+        disk: tells how many bytes members have on disk, by account; empty where nobody counts them.
     """
 
     root: Path = Path("/")
     slurm: Callable[[], bool] = field(default=sacct.installed)
     job_lines: Callable[[int, int], str] = field(default=sacct.job_lines)
     node_cards: Callable[[], Mapping[str, int]] = field(default=sacct.node_cards)
-    disk: Mapping[str, int] = field(default_factory=dict)
+    disk: Callable[[], Mapping[str, int]] = field(default=lambda: disk_use(World()))
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,13 @@ class Report:
         usage: the sums.
         advice: suggestions.
         recorded: for how many seconds of the period there are records.
+        disk: bytes that members have on disk now, by account.
     """
 
     usage: Usage
     advice: tuple[Advice, ...]
     recorded: float
+    disk: Mapping[str, int] = field(default_factory=dict)
 
 
 def make(
@@ -103,7 +109,21 @@ def make(
         reclaim_mode=settings.reclaim.mode,
         watched_seconds=seconds,
     )
-    return Report(usage, advice, seconds)
+    return Report(usage, advice, seconds, sources.disk())
+
+
+def disk_use(world: World) -> dict[str, int]:
+    """Return how many bytes members have on the file systems with limits (role disk_quota), by account.
+
+    Raises:
+        GpulabError: the note of the limits cannot be understood.
+        OSError: the caller is not root, or a file system does not answer.
+    """
+    used: Counter[str] = Counter()
+    for reading in look(world).members:
+        if reading.what == SPACE:
+            used[reading.owner] += reading.used
+    return dict(used)
 
 
 class _Span:
@@ -132,16 +152,13 @@ def _add(sums: Tally, records: Iterable[Stretch | Watch | Wait], recorded: _Span
             sums.waited(each)
 
 
-def describe(
-    report: Report, lab: str, language: str, *, disk: Mapping[str, int] | None = None, only: str | None = None
-) -> dict[str, Any]:
+def describe(report: Report, lab: str, language: str, *, only: str | None = None) -> dict[str, Any]:
     """Put a report into the form that pages and programs read; what is unknown is None, never 0.
 
     Args:
         report: from `make`.
         lab: name of the lab.
         language: `en` or `zh`.
-        disk: bytes that members use on disk, by account.
         only: the member who will read it: everybody else stays nameless, and suggestions are left out.
     """
     words, usage = WORDS[language], report.usage
@@ -160,7 +177,7 @@ def describe(
                 "utilisation": each.utilisation,
                 "measured": each.measured,
                 "idle_hours": each.idle_hours,
-                "disk": (disk or {}).get(each.user) if shown else None,
+                "disk": report.disk.get(each.user) if shown else None,
             }
         )
     return {
