@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 _FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z]*)=(.*?)(?= [A-Z][A-Za-z]*=|$)")
 _AWAY = {"DOWN", "UNKNOWN", "NOT_RESPONDING", "REBOOT", "POWERED_DOWN"}
 _INVALID = {"INVAL", "INVALID_REG"}
-_GONE_WRONG = ("gres/gpu count", "Low ", "low ")
-"""How slurmctld's own reasons begin when a node has less than its line says (node_mgr.c)."""
+_GONE_WRONG = ("Low ", "low ")
+"""How slurmctld's own reasons begin when a node has less memory or fewer processors than its line says (node_mgr.c)."""
+
+_CARDS_MISSING = "gres/gpu"
+"""How its reason begins when a node has fewer cards; the state is also INVAL, until the node registers with all of them."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ class NodeState:
     def drained(self) -> bool:
         """Whether it takes no new jobs."""
         return "DRAIN" in self.words
+
+    @property
+    def complete_again(self) -> bool:
+        """Whether it is drained for cards that were missing and are there now; Slurm itself leaves it so."""
+        return self.drained and self.reason.startswith(_CARDS_MISSING) and not self.invalid
 
     @property
     def invalid(self) -> bool:

@@ -130,9 +130,12 @@ def keep(daemon: str, files: Sequence[str], world: World, *, rewritten: bool = F
 
 
 def _resume(world: World) -> bool:
-    """Let a node take jobs again that was drained for its new cards."""
+    """Let a node take jobs again that was drained for its new cards.
+
+    In between the controller may have put its own reason there: slurmd had registered with the old ones.
+    """
     found = node_state(world)
-    if not (found.drained and found.reason.startswith(DRAIN_REASON)):
+    if not (found.complete_again or (found.drained and found.reason.startswith(DRAIN_REASON))):
         return False
     world.run(["scontrol", "update", f"NodeName={found.name}", "State=RESUME"])
     return True
