@@ -15,10 +15,10 @@ _FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z]*)=(.*?)(?= [A-Z][A-Za-z]*=|$)")
 _AWAY = {"DOWN", "UNKNOWN", "NOT_RESPONDING", "REBOOT", "POWERED_DOWN"}
 _INVALID = {"INVAL", "INVALID_REG"}
 _GONE_WRONG = ("Low ", "low ")
-"""How slurmctld's own reasons begin when a node has less memory or fewer processors than its line says (node_mgr.c)."""
+"""How slurmctld's own reasons begin when a node has less memory or fewer cores than its line says (node_mgr.c)."""
 
 _CARDS_MISSING = "gres/gpu"
-"""How its reason begins when a node has fewer cards; the state is also INVAL, until the node registers with all of them."""
+"""How its reason begins when a node has fewer cards; the state is also INVAL, until the node registers with all."""
 
 
 @dataclass(frozen=True)
