@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from conftest import Person
+    from conftest import Person, Play
     from testinfra.host import Host
 
 MIB = 1 << 20
@@ -149,7 +150,12 @@ def test_the_hardware_ledger_shows_everybodys_use(host: Host) -> None:
 
 
 @pytest.mark.usefixtures("_once")
-def test_a_thousand_members_cost_little_more_than_ten(host: Host) -> None:
+def test_a_thousand_members_cost_little_more_than_ten(host: Host, play: Play) -> None:
+    began = time.monotonic()
+    assert play("--check", playbook="limits.yml").returncode == 0
+    call = time.monotonic() - began  # what a run of the playbook takes whose only task is ours, for three members
+
+    # Made-up members are kept apart from the server's own, so the service is called, not the module.
     script = Path(__file__).parents[1] / "files/quota_speed.py"
     host.run_expect([0], f"printf %s {shlex.quote(script.read_text())} > /root/quota_speed.py")
 
@@ -161,14 +167,15 @@ def test_a_thousand_members_cost_little_more_than_ten(host: Host) -> None:
     def give(count: int, hard: str) -> float:
         return seconds(f"/opt/gpulab/current/bin/python /root/quota_speed.py {count} {hard} /data /srv/fast")
 
-    times = {"first 10": give(10, "30M"), "again 10": min(give(10, "30M"), give(10, "30M"))}
+    times = {"call": call, "first 10": give(10, "30M"), "again 10": give(10, "30M")}
     times |= {"first 1000": give(1000, "30M"), "again 1000": min(give(1000, "30M"), give(1000, "30M"))}
     one_by_one = "for uid in $(seq 21001 21010); do setquota --user $uid 0 {} 0 0 /data; done"
     times["setquota"] = seconds(one_by_one.format(1000)) / 10
     seconds(one_by_one.format(0))
     give(0, "0")
     print(times)
-    assert times["again 1000"] <= 1.5 * times["again 10"], times
+    more = times["again 1000"] - times["again 10"]
+    assert call + more <= 1.5 * call, times
     assert 2000 * times["setquota"] >= 20 * times["first 1000"], times
 
 

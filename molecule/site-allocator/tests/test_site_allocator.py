@@ -144,6 +144,7 @@ def test_who_keeps_a_card_open_after_its_lease_does_not_hand_it_on(host: Host, a
             if "\n" in handed:
                 break
             time.sleep(0.2)
+        assert "GPU-" in handed, handed
         pid, uuid = handed.split()
         again = session(host, "bob", "for n in 1 2; do allocate_gpu -- sh -c 'echo $CUDA_VISIBLE_DEVICES'; done")
         assert uuid not in again.stdout
@@ -165,7 +166,7 @@ def test_one_number_takes_the_tier_away_but_not_under_running_work(host: Host, a
     (lease,) = wait_for_leases(host, 1)
     refused = play(group_size=4)
     assert refused.returncode != 0
-    assert "RISK  tier allocator goes" in refused.said
+    assert "RISK tier allocator goes" in refused.said
     assert "the allocator tier is in use: bob" in refused.said
     assert "changed=0" in refused.said
     assert host.run(f"kill -0 {lease['pid']}").rc == 0, "nobody's work is ended"
