@@ -111,3 +111,12 @@ def test_the_golden_hours_have_the_same_defaults_in_the_package_the_role_and_the
     shown = re.search(r"(?m)^# gpu_windows:\n(?:#   - .*\n)+", example)
     assert shown
     assert parse_windows(yaml.safe_load(shown[0].replace("# ", ""))["gpu_windows"]) == Settings().windows.table
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.name)
+def test_a_scenario_with_a_playbook_of_its_own_uses_it(scenario: Path) -> None:
+    """Molecule takes the shared ones otherwise, without a word."""
+    playbooks = load(scenario / "molecule.yml").get("provisioner", {}).get("playbooks", {})
+    for step in ("create", "prepare", "destroy"):
+        if (scenario / f"{step}.yml").exists():
+            assert playbooks.get(step) == f"{step}.yml"

@@ -90,7 +90,8 @@ class Machine:
             log=self.lines.append,
         )
 
-    def find_strays(self, nodes):
+    def find_strays(self, nodes, owners):
+        assert set(nodes) <= set(owners)
         return {number: self.strays[node] for number, own in nodes.items() for node in own if node in self.strays}
 
     def look(self) -> Cards:

@@ -16,7 +16,7 @@ import pytest
 from broker_world import Machine
 from gpulab.adapters.peers import credentials
 from gpulab.commands import allocate_gpu, gpu_status
-from gpulab.commands.allocate_gpu import Stop, parse, seconds
+from gpulab.commands.allocate_gpu import Stop, ask, parse, seconds
 from gpulab.errors import GpulabError
 from gpulab.services import broker_server
 from gpulab.services.broker_server import Server
@@ -166,6 +166,33 @@ def test_a_restart_of_the_broker_is_not_noticed(lab):
         lab.start()
     lab.machine.end(holder.peer.pid)
     assert (first.wait(30), second.wait(30)) == (0, 3)
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_who_is_turned_away_before_the_request_is_sent_hears_why(tmp_path, monkeypatch, unread):
+    """The broker may refuse at the door, and hang up, before or after the request has come."""
+    path = str(tmp_path / "broker.sock")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(path)
+    listener.listen(5)
+    connect, send = allocate_gpu.connect, allocate_gpu.send
+
+    def turn_away(client):
+        client.send(b"refused\nstatus=125\nsay=you are no member of the lab")
+        client.close()
+
+    def connected(*arguments):
+        ours = connect(*arguments)
+        theirs = listener.accept()[0]
+        monkeypatch.setattr(allocate_gpu, "send", lambda *a: (send(*a), turn_away(theirs)) if unread else send(*a))
+        if not unread:
+            turn_away(theirs)
+        return ours
+
+    monkeypatch.setattr(allocate_gpu, "connect", connected)
+    with pytest.raises(Stop, match="you are no member of the lab"):
+        ask("lease", {}, 5, path)
+    listener.close()
 
 
 def test_without_a_broker_it_says_where_to_look(lab, tmp_path):

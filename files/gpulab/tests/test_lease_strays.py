@@ -13,6 +13,7 @@ from gpulab.services.lease_strays import own_nodes, strays
 LEASE = "/gpulab.slice/gpulab-lease.slice/gpulab-lease-61001.slice/gpulab-lease-9.scope"
 SESSION = "/user.slice/user-61001.slice/session-1.scope"
 NODES = {7: ["/dev/nvidia0"], 8: ["/dev/nvidia1"]}
+OWNERS = {7: 61001, 8: 61001}
 GUARD = "etc/systemd/system/{}.d/60-gpulab-guard.conf"
 
 
@@ -49,7 +50,7 @@ def test_a_member_who_has_it_open_outside_of_leases_is_found_under_any_name(root
     hidden = root / "home-bob-x"
     os.symlink("/dev/zero", hidden)
     process(root, 10, 61001, SESSION, "/dev/null", "/nowhere", hidden)
-    assert strays(NODES, root) == {7: "61001 (python, PID 10)"}
+    assert strays(NODES, OWNERS, root) == {7: "61001 (python, PID 10)"}
 
 
 def test_leases_root_admins_and_other_devices_are_not_strays(root):
@@ -58,24 +59,31 @@ def test_leases_root_admins_and_other_devices_are_not_strays(root):
     write(root / GUARD.format("user-61000.slice"))
     process(root, 12, 61000, "/user.slice/user-61000.slice/session-2.scope", "/dev/zero")
     process(root, 13, 61001, SESSION, "/dev/null")
-    assert strays(NODES, root) == {}
+    assert strays(NODES, OWNERS, root) == {}
+
+
+def test_on_a_shared_card_it_counts_for_ones_own_lease(root):
+    process(root, 10, 61001, SESSION, "/dev/zero")
+    shared = {7: ["/dev/nvidia0"], 8: ["/dev/nvidia0"]}
+    assert set(strays(shared, {7: 61001, 8: 61002}, root)) == {7}
+    assert set(strays(shared, {7: 61003, 8: 61002}, root)) == {7, 8}, "handed to a stranger: whose it was, nobody knows"
 
 
 def test_a_mere_place_in_the_file_tree_holds_up_nobody(root):
     process(root, 10, 61001, SESSION, "/dev/zero", flags=f"0{os.O_PATH:o}")
-    assert strays(NODES, root) == {}
+    assert strays(NODES, OWNERS, root) == {}
 
 
 def test_without_a_guard_an_open_card_says_nothing(root):
     (root / GUARD.format("user-.slice")).unlink()
     process(root, 10, 61001, SESSION, "/dev/zero")
-    assert strays(NODES, root) == {}
+    assert strays(NODES, OWNERS, root) == {}
 
 
 def test_a_look_that_hangs_is_given_up_and_told(root, monkeypatch):
-    monkeypatch.setattr("gpulab.services.lease_strays._find", lambda _nodes, _root: time.sleep(60))
+    monkeypatch.setattr("gpulab.services.lease_strays._find", lambda *_: time.sleep(60))
     told = []
-    assert strays(NODES, root, told.append, patience=0.2) == {}
+    assert strays(NODES, OWNERS, root, told.append, patience=0.2) == {}
     assert told == ["cannot see who else has the cards of ended leases open: no answer in time"]
 
 

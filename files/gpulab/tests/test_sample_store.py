@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+from dataclasses import replace
 
 import pytest
 from gpulab.adapters.sample_history import read_looks
@@ -97,6 +98,17 @@ def test_a_damaged_file_says_so(path, content):
         SampleWriter(path, "boot").write(look(0))
     with pytest.raises(DamagedStoreError):
         read_looks(path, 0, "boot")
+
+
+def test_a_store_of_the_release_before_goes_on(path):
+    SampleWriter(path, "boot").write(look(0, use(0), holds=(hold(),)))
+    with sqlite3.connect(path) as connection:  # as version 1 had it
+        for column in ("asked", "given"):
+            connection.execute(f"ALTER TABLE lease_samples DROP COLUMN {column}")
+        connection.execute("PRAGMA user_version = 1")
+    given = replace(hold(), asked=T0 - 60, given=T0)
+    SampleWriter(path, "boot").write(look(1, use(0), holds=(given,)))
+    assert [each.holds for each in read_looks(path, 0, "boot")] == [(hold(),), (given,)]
 
 
 def test_a_store_of_a_later_release_is_left_alone(path):

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import product
 
 import pytest
-from gpulab.rules.usage import HOUR, Period, Stretch, Tally, Wait, Watch, local, tally, waits_of
+from gpulab.rules.usage import HOUR, Period, Stretch, Tally, Wait, Watch, local, waits_of
 from gpulab.rules.usage_jobs import Job, expand, parse, records
 from gpulab.rules.usage_samples import Look, Seen
 from gpulab.rules.usage_samples import records as sampled
@@ -36,6 +36,14 @@ def zone(request, monkeypatch):
 
 def minutes(low, high):
     return st.integers(low, high).map(lambda minute: MONDAY + minute * MINUTE)
+
+
+def tally(period, stretches=(), watches=(), waits=(), windows=()):
+    sums = Tally(period, windows)
+    for add, found in ((sums.had, stretches), (sums.watched, watches), (sums.waited, waits)):
+        for each in found:
+            add(each)
+    return sums.total()
 
 
 def midnight(*day):

@@ -311,7 +311,7 @@ def test_cron_takes_the_file_and_its_run_reaches_the_mailbox(desk: Desk) -> None
     now = "/etc/cron.d/gpulab-now"
     desk.host.run_expect([0], rf"sed -E 's/^[0-9].* root /* * * * * root /' /etc/cron.d/gpulab > {now}")
     try:
-        assert desk.host.check_output(f"grep -c '^[*] [*] [*] [*] [*] root /' {now}") == "2"
+        assert desk.host.check_output(f"grep -c '^[*] [*] [*] [*] [*] root /' {now}") == "4"
         for _ in range(80):
             if "bob" in desk.mails() and desk.host.file("/home/admin/GPU_INFO.md").exists:
                 break

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 
 from ..rules.samples import CardSample, Hold, Runner, Tick, Use
-from .sample_store import explained
+from .sample_store import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,7 +13,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BUSY_SECONDS = 5.0
 _MIB = 1 << 20
 
 _CARDS = """SELECT s.at, c.gpu_index, c.uuid, s.state, s.utilization, s.memory_used, c.memory_total
@@ -44,14 +40,7 @@ def read_looks(path: Path, since: int, boot: str) -> tuple[Tick, ...]:
         DamagedStoreError: the file is broken.
         StoreError: it cannot be read.
     """
-    if not path.exists():
-        raise FileNotFoundError(path)
-    address = f"file:{quote(str(path))}?mode=ro"
-    with (
-        explained(path),
-        contextlib.closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)) as db,
-    ):
-        db.execute("BEGIN")  # all of one moment
+    with opened(path) as db:
         reasons = dict(db.execute("SELECT at, reason FROM ticks WHERE at >= ? ORDER BY at", (since,)))
         cards = _by_time(db.execute(_CARDS, (since,)), _card)
         runners: dict[tuple[int, int], Runner] = {}

@@ -28,6 +28,7 @@ import contextlib
 import os
 import sqlite3
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from ..errors import GpulabError
 
@@ -83,6 +84,26 @@ def explained(path: Path) -> Iterator[None]:
         raise (DamagedStoreError if damaged else StoreError)(f"{path}: {words}") from error
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open the store for reading; all that is read is of one moment.
+
+    Raises:
+        FileNotFoundError: there is no store.
+        DamagedStoreError: the file is broken.
+        StoreError: it cannot be read.
+    """
+    if not path.exists():
+        raise FileNotFoundError(path)
+    address = f"file:{quote(str(path))}?mode=ro"
+    with (
+        explained(path),
+        contextlib.closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)) as db,
+    ):
+        db.execute("BEGIN")
+        yield db
 
 
 class SampleWriter:

@@ -5,23 +5,17 @@ Unlike `sample_history` it goes over all boots and a long time, so nothing is ke
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from collections import defaultdict
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from .. import names
 from ..rules.usage_samples import Look, Seen
-from .sample_store import explained
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-_BUSY_SECONDS = 5.0
 
 # The tables' keys begin with the time, so rows come in its order without sorting.
 _TICKS = "SELECT at FROM ticks WHERE at > ? AND at <= ? ORDER BY at"
@@ -38,33 +32,13 @@ FROM lease_samples s JOIN processes p ON p.id = s.process
 WHERE s.at > ? AND s.at <= ? AND p.uid >= ? AND s.asked IS NOT NULL AND s.given IS NOT NULL"""
 
 
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the store for reading; all that is read is of one moment.
-
-    Raises:
-        FileNotFoundError: there is no store.
-        DamagedStoreError: the file is broken.
-        StoreError: it cannot be read.
-    """
-    if not path.exists():
-        raise FileNotFoundError(path)
-    address = f"file:{quote(str(path))}?mode=ro"
-    with (
-        explained(path),
-        contextlib.closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)) as db,
-    ):
-        db.execute("BEGIN")
-        yield db
-
-
 def read_looks(
     db: sqlite3.Connection, begin: int, end: int, progress: Callable[[float], None] = lambda _: None
 ) -> Iterator[Look]:
     """Yield the looks of a time, oldest first; only what accounts of people did.
 
     Args:
-        db: from `opened`.
+        db: from `sample_store.opened`.
         begin: looks later than this, seconds since 1970.
         end: up to this.
         progress: told how much is done, 0 to 1, now and then.

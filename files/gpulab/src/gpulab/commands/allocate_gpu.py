@@ -149,8 +149,7 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
     pause, tries = 0.05, 0
     while tries < _TRIES:
         try:
-            lines = [verb, *(f"{key}={value}".replace("\n", " ") for key, value in values.items())]
-            connection.send(os.fsencode("\n".join(lines)))
+            send(connection, [verb, *(f"{key}={value}" for key, value in values.items())])
             while (answer := receive(connection, began, patience)) is not None:
                 if answer["verb"] == "refused":
                     raise Stop(answer["say"], int(answer["status"]))
@@ -158,7 +157,7 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
                     return answer
                 pause, tries = 0.05, 0
                 tell(f"waiting, number {answer['position']} of {answer['of']} in line: {answer['why']}")
-        except (ConnectionError, BrokenPipeError):  # the broker went away in the middle of the request
+        except ConnectionError:  # the broker went away in the middle of the request
             pass
         connection.close()
         values["again"] = "1"
@@ -167,6 +166,14 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
         connection = connect(path, time.monotonic() + _GIVE_UP)
     connection.close()
     raise Stop("the broker ends before it answers; the admin can look at `journalctl -u gpulab-broker`", FAILED)
+
+
+def send(connection: _socket.socket, lines: list[str]) -> None:
+    """Send the request, one line a value."""
+    try:
+        connection.send(os.fsencode("\n".join(line.replace("\n", " ") for line in lines)))
+    except ConnectionError:
+        pass  # turned away at the door, perhaps: what was said is there to be read; and if not, reading tells
 
 
 def receive(connection: _socket.socket, began: float, patience: float | None) -> dict[str, str] | None:
@@ -182,7 +189,10 @@ def receive(connection: _socket.socket, began: float, patience: float | None) ->
     if left is not None and left <= 0:
         raise TimeoutError
     connection.settimeout(left)
-    data = connection.recv(_LARGEST)
+    try:
+        data = connection.recv(_LARGEST)
+    except ConnectionResetError:  # told once, and before what the broker said at the end (unix(7), Linux 6.1)
+        data = connection.recv(_LARGEST)
     if not data:
         return None
     verb, *lines = data.decode("utf-8", "replace").split("\n")

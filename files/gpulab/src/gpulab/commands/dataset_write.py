@@ -8,8 +8,6 @@ is one JSON object on standard output.
 from __future__ import annotations
 
 import io
-import json
-import os
 import signal
 from dataclasses import asdict
 from pathlib import Path
@@ -17,12 +15,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..adapters.callers import caller
 from ..adapters.clock import server_now
-from ..errors import GpulabError, InputError, NotPermittedError
+from ..errors import NotPermittedError
 from ..rules.dataset_wire import LINE_LIMIT, Request, decode_request
 from ..services.dataset_receive import receive
 from ..services.dataset_store import STAGED, open_store
 from ..settings import load
-from .root_part import Patient
+from .root_part import Patient, serve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,27 +36,16 @@ def main(argv: Sequence[str]) -> int:
         InputError: there are arguments.
         NotPermittedError: we are not root.
     """
-    if argv:
-        raise InputError("dataset-write takes no arguments; use gpu-dataset")
-    if os.geteuid() != 0:
-        raise NotPermittedError("dataset-write is for root; use gpu-dataset")
-    os.chdir("/")
-    os.umask(0o022)
-    # Ctrl-C ends a copy, and what is there of it is removed. Ctrl-Z must not stop us while others wait for our lock.
-    for ignored in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
-        signal.signal(ignored, signal.SIG_IGN)
-    try:
+
+    def work() -> dict[str, Any]:
+        # Ctrl-C ends a copy, and what is there of it is removed. Ctrl-Z must not stop us while others wait for our
+        # lock.
+        for ignored in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+            signal.signal(ignored, signal.SIG_IGN)
         stream = io.BufferedReader(Patient(0, seconds=_READ_SECONDS, program="gpu-dataset"), LINE_LIMIT)
-        answer = perform(decode_request(stream.readline(LINE_LIMIT)), stream)
-        status = 0
-    except GpulabError as error:
-        answer = {"error": str(error)}
-        status = error.exit_status
-    except OSError as error:
-        answer = {"error": f"{error.strerror or error}; nothing was changed"}
-        status = 1
-    print(json.dumps(answer))
-    return status
+        return perform(decode_request(stream.readline(LINE_LIMIT)), stream)
+
+    return serve(argv, "dataset-write", "gpu-dataset", work)
 
 
 def perform(request: Request, stream: BinaryIO) -> dict[str, Any]:

@@ -6,8 +6,6 @@ asks is what sudo says. The answer is one JSON object on standard output.
 
 from __future__ import annotations
 
-import json
-import os
 import pwd
 import signal
 import time
@@ -16,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from .. import names
 from ..adapters.callers import caller, in_group
-from ..errors import GpulabError, InputError, NotPermittedError
 from ..rules.keep_request import LIMIT, KeepRequest, decode
 from ..services.keep import keep
 from ..settings import load
-from .root_part import read_request
+from .root_part import read_request, serve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,26 +33,14 @@ def main(argv: Sequence[str]) -> int:
         InputError: there are arguments.
         NotPermittedError: we are not root.
     """
-    if argv:
-        raise InputError("keep-write takes no arguments; use gpu-keep")
-    if os.geteuid() != 0:
-        raise NotPermittedError("keep-write is for root; use gpu-keep")
-    os.chdir("/")
-    os.umask(0o022)
-    try:
+
+    def work() -> dict[str, Any]:
         data = read_request(0, seconds=_READ_SECONDS, limit=LIMIT, program="gpu-keep")
         # As in schedule-write: a member's keys and timers must not stop us while we hold a lock.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        answer = perform(decode(data))
-        status = 0
-    except GpulabError as error:
-        answer = {"error": str(error)}
-        status = error.exit_status
-    except OSError as error:
-        answer = {"error": f"{error}; nothing was changed"}
-        status = 1
-    print(json.dumps(answer))
-    return status
+        return perform(decode(data))
+
+    return serve(argv, "keep-write", "gpu-keep", work)
 
 
 def perform(request: KeepRequest) -> dict[str, Any]:

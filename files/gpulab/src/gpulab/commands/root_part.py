@@ -11,7 +11,7 @@ import subprocess
 import time
 from typing import IO, TYPE_CHECKING, Any
 
-from ..errors import GpulabError, InputError
+from ..errors import GpulabError, InputError, NotPermittedError
 from ..rules.display import printable
 
 if TYPE_CHECKING:
@@ -86,6 +86,38 @@ def _answer(result: subprocess.CompletedProcess[bytes], failed: str, hint: str) 
     if "error" in answer:
         raise RefusedError(answer["error"], result.returncode or 1)
     return dict(answer)
+
+
+def serve(argv: Sequence[str], name: str, program: str, perform: Callable[[], dict[str, Any]]) -> int:
+    """Be root's part: do what was asked and print the answer, or why not, as one JSON object.
+
+    Args:
+        argv: arguments after the subcommand; there may be none, the request comes on standard input.
+        name: of the subcommand.
+        program: what members type.
+        perform: reads the request, does it and returns the answer; after a GpulabError or OSError nothing was changed.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        InputError: there are arguments.
+        NotPermittedError: we are not root.
+    """
+    if argv:
+        raise InputError(f"{name} takes no arguments; use {program}")
+    if os.geteuid() != 0:
+        raise NotPermittedError(f"{name} is for root; use {program}")
+    os.chdir("/")
+    os.umask(0o022)
+    try:
+        answer, status = perform(), 0
+    except GpulabError as error:
+        answer, status = {"error": str(error)}, error.exit_status
+    except OSError as error:
+        answer, status = {"error": f"{error}; nothing was changed"}, 1
+    print(json.dumps(answer))
+    return status
 
 
 def read_request(descriptor: int, *, seconds: float, limit: int, program: str) -> bytes:

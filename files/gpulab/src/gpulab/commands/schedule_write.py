@@ -6,8 +6,6 @@ asks is what sudo says. The answer is one JSON object on standard output.
 
 from __future__ import annotations
 
-import json
-import os
 import pwd
 import signal
 from pathlib import Path
@@ -16,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from .. import names
 from ..adapters.callers import caller, in_group
 from ..adapters.clock import server_now
-from ..errors import GpulabError, InputError, NotPermittedError
 from ..rules.booking import Actor, Limits
 from ..rules.schedule_request import LIMIT, decode
 from ..services import booking
 from ..services.sheet_store import as_record
 from ..settings import load
-from .root_part import read_request
+from .root_part import read_request, serve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,27 +37,15 @@ def main(argv: Sequence[str]) -> int:
         InputError: there are arguments.
         NotPermittedError: we are not root.
     """
-    if argv:
-        raise InputError("schedule-write takes no arguments; use gpu-schedule")
-    if os.geteuid() != 0:
-        raise NotPermittedError("schedule-write is for root; use gpu-schedule")
-    os.chdir("/")
-    os.umask(0o022)
-    try:
+
+    def work() -> dict[str, Any]:
         data = read_request(0, seconds=_READ_SECONDS, limit=LIMIT, program="gpu-schedule")
         # The keys of the member's terminal (Ctrl-C, Ctrl-Z) and timers that outlive exec (setitimer(2)) reach us as
         # signals. None may stop us while we hold the lock that everybody waits for.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        answer = perform(decode(data))
-        status = 0
-    except GpulabError as error:
-        answer = {"error": str(error)}
-        status = error.exit_status
-    except OSError as error:
-        answer = {"error": f"{error}; nothing was changed"}
-        status = 1
-    print(json.dumps(answer))
-    return status
+        return perform(decode(data))
+
+    return serve(argv, "schedule-write", "gpu-schedule", work)
 
 
 def perform(request: Request) -> dict[str, Any]:

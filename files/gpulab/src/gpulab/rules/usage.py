@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from .windows import class_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from .windows import Window
 
@@ -381,22 +381,3 @@ def waits_of(seconds: Sequence[float]) -> Waits:
 def _part(used: float, watched: float) -> float | None:
     """Return the used part of watched time; what was used unwatched is no more than all of it."""
     return min(1.0, used / watched) if watched else None
-
-
-def tally(
-    period: Period,
-    stretches: Iterable[Stretch] = (),
-    watches: Iterable[Watch] = (),
-    waits: Iterable[Wait] = (),
-    windows: Collection[Window] = (),
-    clock: Callable[[float], datetime] = local,
-) -> Usage:
-    """Add up records that are all at hand; see Tally."""
-    sums = Tally(period, windows, clock=clock)
-    for stretch in stretches:
-        sums.had(stretch)
-    for watch in watches:
-        sums.watched(watch)
-    for wait in waits:
-        sums.waited(wait)
-    return sums.total()

@@ -194,7 +194,8 @@ class Broker:
         if cards.reason:
             return {}  # nothing is given now; which nodes they had is known when the cards are back
         known = self._view.strays if self._view else {}
-        strays = self._world.strays(own_nodes(cards, ended, self._world.root))
+        owners = {lease.id: lease.uid for lease in ended}
+        strays = self._world.strays(own_nodes(cards, ended, self._world.root), owners)
         for lease in ended:
             who = strays.get(lease.id)
             if who is None:

@@ -61,7 +61,7 @@ class World:
     root: Path = Path("/")
     look: Callable[[], Cards] = field(default=lease_view.look)
     mover: Mover = field(default_factory=Mover)
-    strays: Callable[[Mapping[int, Sequence[str]]], Mapping[int, str]] = field(default=strays)
+    strays: Callable[[Mapping[int, Sequence[str]], Mapping[int, int]], Mapping[int, str]] = field(default=strays)
     make_nodes: Callable[[Card, MigDevice | None], str] = field(default=make_missing)
     policy: Callable[[], Policy] = field(default=Policy)
     now: Callable[[], float] = field(default=time.time)

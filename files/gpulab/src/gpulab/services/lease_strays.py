@@ -32,6 +32,7 @@ _PATIENCE = 5.0
 
 def strays(
     nodes: Mapping[int, Sequence[str]],
+    owners: Mapping[int, int],
     root: Path = Path("/"),
     log: Callable[[str], None] = print,
     patience: float = _PATIENCE,
@@ -39,10 +40,12 @@ def strays(
     """Find who has nodes open without being in any lease.
 
     Members who may open the cards anyway, and servers where everybody may (no guard), are left out: there an open card
-    says nothing about leases.
+    says nothing about leases. On a shared card somebody's open card counts for their own ended leases, where they have
+    some: it holds up nobody else's.
 
     Args:
         nodes: by lease id, the device nodes that lead to its cards and to nothing else.
+        owners: uid of the holder, by lease id.
         root: the folder that stands for `/`.
         log: told, in one line, that it cannot be found out.
         patience: seconds it may take.
@@ -53,7 +56,7 @@ def strays(
     if not nodes or not _guarded(ALL_SESSIONS, root):
         return {}
     try:
-        return run_apart(partial(_find, nodes, root), patience=patience)
+        return run_apart(partial(_find, nodes, owners, root), patience=patience)
     except (TimeoutError, ChildProcessError) as error:
         log(f"cannot see who else has the cards of ended leases open: {str(error) or 'no answer in time'}")
         return {}
@@ -71,7 +74,7 @@ def own_nodes(cards: Cards, leases: Iterable[Lease], root: Path = Path("/")) -> 
     return found
 
 
-def _find(nodes: Mapping[int, Sequence[str]], root: Path) -> dict[int, str]:
+def _find(nodes: Mapping[int, Sequence[str]], owners: Mapping[int, int], root: Path) -> dict[int, str]:
     devices: dict[int, set[int]] = {}
     for number, paths in nodes.items():
         for path in paths:
@@ -81,7 +84,9 @@ def _find(nodes: Mapping[int, Sequence[str]], root: Path) -> dict[int, str]:
     for pid, who, opened in holding(devices, root / "proc"):
         if scope_of(pid, root) or _guarded(f"user-{who.uid}.slice", root):
             continue
-        for number in sorted(set().union(*(devices[each] for each in opened))):
+        numbers = set().union(*(devices[each] for each in opened))
+        own = {number for number in numbers if owners[number] == who.uid}
+        for number in own or numbers:
             found.setdefault(number, f"{who.user} ({who.command}, PID {pid})")
     return found
 

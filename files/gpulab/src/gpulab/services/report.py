@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import names
 from ..adapters import sacct
-from ..adapters.sample_usage import opened, read_looks, read_waits
+from ..adapters.sample_store import opened
+from ..adapters.sample_usage import read_looks, read_waits
 from ..rules import usage_jobs, usage_samples
 from ..rules.quota_warn import SPACE
 from ..rules.usage import HOUR, Stretch, Tally, Wait, Watch
