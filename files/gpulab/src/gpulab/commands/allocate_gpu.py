@@ -170,7 +170,7 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
 
 def send(connection: _socket.socket, lines: list[str]) -> None:
     """Send the request, one line a value."""
-    try:
+    try:  # noqa: SIM105 - importing contextlib takes too long here
         connection.send(os.fsencode("\n".join(line.replace("\n", " ") for line in lines)))
     except ConnectionError:
         pass  # turned away at the door, perhaps: what was said is there to be read; and if not, reading tells
