@@ -8,10 +8,9 @@ from conftest import until
 from test_jobs import state, submit
 
 if TYPE_CHECKING:
-    from conftest import Rerun
     from testinfra.host import Host
 
-    from ...conftest import Person
+    from ...conftest import Person, Play
 
 MEMBERS: list[dict[str, Any]] = [
     {"name": "alice", "admin": True, "groups": ["vision"]},
@@ -48,21 +47,21 @@ def test_there_is_no_password(host: Host) -> None:
     assert "Access denied" in refused.stderr
 
 
-def test_a_bad_configuration_is_refused_and_the_scheduler_goes_on(host: Host, as_member: Person, rerun: Rerun) -> None:
+def test_a_bad_configuration_is_refused_and_the_scheduler_goes_on(host: Host, as_member: Person, play: Play) -> None:
     job = submit(as_member, "bob", "--gres=gpu:1 --wrap 'sleep 900'")
     until(lambda: state(host, job) == "RUNNING", 30, "the job runs")
     before, pid = files(host), host.check_output("systemctl show -P MainPID slurmctld")
-    status, said = rerun(tier_slurm_settings={"SchedulerTpye": "sched/backfill"})
-    assert status != 0
-    assert "slurmctld would not start" in said
-    assert "SchedulerTpye" in said
+    ran = play(tasks="main.yml", tier_slurm_settings={"SchedulerTpye": "sched/backfill"})
+    assert ran.returncode != 0
+    assert "slurmctld would not start" in ran.said
+    assert "SchedulerTpye" in ran.said
     assert files(host) == before
     assert host.check_output("systemctl show -P MainPID slurmctld") == pid
     assert state(host, job) == "RUNNING"
 
 
 def test_a_new_partition_and_a_leaver_reach_the_scheduler_while_jobs_run(
-    host: Host, as_member: Person, rerun: Rerun
+    host: Host, as_member: Person, play: Play
 ) -> None:
     job = submit(as_member, "bob", "--gres=gpu:1 --wrap 'sleep 900'")
     past = submit(as_member, "carol", "--wrap true")
@@ -70,74 +69,77 @@ def test_a_new_partition_and_a_leaver_reach_the_scheduler_while_jobs_run(
     hers = submit(as_member, "carol", "--gres=gpu:1 --wrap 'sleep 900'")
     until(lambda: state(host, job) == state(host, hers) == "RUNNING", 30, "both jobs run")
     members = [*MEMBERS[:2], {"name": "carol", "state": "absent"}]
-    status, said = rerun(
-        lab_members=members, tier_slurm_partitions=[BATCH, {"name": "night"}], tier_slurm_member_limits={}
+    ran = play(
+        tasks="main.yml",
+        lab_members=members,
+        tier_slurm_partitions=[BATCH, {"name": "night"}],
+        tier_slurm_member_limits={},
     )
-    assert status == 0, said
+    assert ran.returncode == 0, ran.stdout
     assert set(host.check_output("sinfo -h -o %R").split()) == {"batch", "night"}
     assert state(host, job) == "RUNNING"
     assert "carol" not in tree(host)
     assert state(host, hers) == "CANCELLED" or "CANCELLED" in state(host, hers)
     assert as_member("carol", "sbatch --wrap true").rc != 0
     assert host.check_output(f"sacct -nPX -j {past} -o User,State") == "carol|COMPLETED"
-    status, said = rerun()
-    assert status == 0, said
+    ran = play(tasks="main.yml")
+    assert ran.returncode == 0, ran.stdout
     assert tree(host)["carol"] == "members|1|gres/gpu=1|100"
     assert state(host, job) == "RUNNING"
 
 
-def test_cards_change_only_under_nobody(host: Host, as_member: Person, rerun: Rerun) -> None:
+def test_cards_change_only_under_nobody(host: Host, as_member: Person, play: Play) -> None:
     """The names of types change here, which is the same to Slurm as cards that go and come."""
     types = {"NVIDIA A100-SXM4-80GB": "big"}
     job = submit(as_member, "bob", "--gres=gpu:1 --wrap 'sleep 900'")
     until(lambda: state(host, job) == "RUNNING", 30, "the job runs")
     before = files(host)
-    status, said = rerun(tier_slurm_card_types=types)
-    assert status != 0
-    assert f"which would kill its jobs: {job} (bob)" in said
+    ran = play(tasks="main.yml", tier_slurm_card_types=types)
+    assert ran.returncode != 0
+    assert f"which would kill its jobs: {job} (bob)" in ran.said
     assert files(host) == before
     assert state(host, job) == "RUNNING"
     assert "drain" not in host.check_output("sinfo -h -o %T")
     host.run_expect([0], f"scancel {job}")
-    status, said = rerun(tier_slurm_card_types=types, tier_slurm_drain_minutes=2)
-    assert status == 0, said
+    ran = play(tasks="main.yml", tier_slurm_card_types=types, tier_slurm_drain_minutes=2)
+    assert ran.returncode == 0, ran.stdout
     assert "Gres=gpu:big:2,gpu:big_3g.40gb:2" in host.check_output("scontrol --oneliner show node")
     assert as_member("bob", "srun --gres=gpu:big:1 true").rc == 0
-    status, said = rerun()
-    assert status == 0, said
+    ran = play(tasks="main.yml")
+    assert ran.returncode == 0, ran.stdout
     assert as_member("bob", "srun --gres=gpu:a100:2 true").rc == 0
 
 
-def test_nonsense_is_refused_before_anything_changes(host: Host, rerun: Rerun) -> None:
+def test_nonsense_is_refused_before_anything_changes(host: Host, play: Play) -> None:
     before = files(host)
-    status, said = rerun(tier_slurm_partitions=[{**BATCH, "max_hour": 3}])
-    assert status != 0
-    assert "tier_slurm_partitions[0]: the key 'max_hour' is unknown; did you mean max_hours?" in said
+    ran = play(tasks="main.yml", tier_slurm_partitions=[{**BATCH, "max_hour": 3}])
+    assert ran.returncode != 0
+    assert "tier_slurm_partitions[0]: the key 'max_hour' is unknown; did you mean max_hours?" in ran.said
     assert files(host) == before
 
 
-def test_the_way_out_is_complete_and_the_way_back_knows_the_past(host: Host, as_member: Person, rerun: Rerun) -> None:
+def test_the_way_out_is_complete_and_the_way_back_knows_the_past(host: Host, as_member: Person, play: Play) -> None:
     job = submit(as_member, "bob", "--gres=gpu:1 --wrap true")
     until(lambda: state(host, job) == "COMPLETED", 60, "a job has run")
     running = submit(as_member, "bob", "--gres=gpu:1 --wrap 'sleep 900'")
     until(lambda: state(host, running) == "RUNNING", 30, "another one runs")
-    status, said = rerun("absent.yml")
-    assert status != 0
-    assert f"Slurm still runs jobs: {running} (bob)" in said
+    ran = play(tasks="absent.yml")
+    assert ran.returncode != 0
+    assert f"Slurm still runs jobs: {running} (bob)" in ran.said
     host.run_expect([0], f"scancel {running}")
     until(lambda: not host.check_output("squeue -h"), 60, "nothing runs")
-    status, said = rerun("absent.yml")
-    assert status == 0, said
+    ran = play(tasks="absent.yml")
+    assert ran.returncode == 0, ran.stdout
     leftovers = (
         "/etc/slurm /var/lib/slurm /etc/munge /var/lib/mysql /usr/local/bin/gpu-why /etc/systemd/system/slurm*.d"
     )
     assert not host.run(f"ls -d {leftovers} 2>/dev/null").stdout
     assert host.run("pgrep 'slurm(ctld|dbd|d)|mariadbd|munged'").rc != 0
     assert host.file("/var/lib/gpulab/slurm/accounts.sql").mode == 0o600
-    status, said = rerun("absent.yml")
-    assert status == 0
-    assert "changed=0" in said
-    status, said = rerun()
-    assert status == 0, said
+    ran = play(tasks="absent.yml")
+    assert ran.returncode == 0
+    assert "changed=0" in ran.said
+    ran = play(tasks="main.yml")
+    assert ran.returncode == 0, ran.stdout
     assert as_member("bob", "srun --gres=gpu:1 true").rc == 0
     assert f"{job}|bob|COMPLETED" in host.check_output(f"sacct -nPX -S now-1days -j {job} -o JobID,User,State")
