@@ -15,7 +15,7 @@ description:
   - After a start it is asked what its users will ask it, and the module fails, with the end of its journal, unless it
     answers. A credential for munge, a ping for MariaDB, a listening slurmdbd, a registered and complete node
     for slurmd.
-  - A node that was drained because its cards changed takes jobs again.
+  - A node takes new jobs or not, as O(drain) says. One that somebody drained by hand stays so.
   - slurmctld is the business of M(slurm_config).
 options:
   name:
@@ -32,6 +32,10 @@ options:
     description: Whether one of them was written just now.
     type: bool
     default: false
+  drain:
+    description: For slurmd, why its node takes no new jobs. Running ones go on. Empty when it takes them.
+    type: str
+    default: ""
 attributes:
   check_mode:
     support: full
@@ -58,7 +62,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 action:
-  description: V(started), V(restarted), V(enabled), V(resumed), or empty when nothing was to be done.
+  description: V(started), V(restarted), V(enabled), V(drained), V(resumed), or empty when nothing was to be done.
   returned: always
   type: str
 """
@@ -74,6 +78,7 @@ def main() -> None:
             "name": {"type": "str", "choices": ["munge", "mariadb", "slurmdbd", "slurmd"], "required": True},
             "files": {"type": "list", "elements": "str", "default": []},
             "rewritten": {"type": "bool", "default": False},
+            "drain": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -83,6 +88,7 @@ def main() -> None:
             module.params["files"],
             World(),
             rewritten=module.params["rewritten"],
+            drain=module.params["drain"],
             dry_run=module.check_mode,
         )
     except GpulabError as error:

@@ -246,6 +246,32 @@ def test_a_node_drained_for_its_cards_takes_jobs_again(world):
     assert keep("slurmd", [], world) == ""
 
 
+def test_a_node_takes_jobs_or_not_as_the_inventory_says(world):
+    keep("slurmd", [], world)
+    free = "NodeName=gpu1 State=IDLE Gres=gpu:a100:4"
+    closed = "NodeName=gpu1 State=MIXED+DRAIN Gres=gpu:a100:4 Reason={} [root@2026-12-01T09:00:00]"
+    table = [
+        (free, "", "", ""),
+        (free, "new fan", "drained", "State=DRAIN Reason=gpulab: new fan"),
+        (closed.format("gpulab: new fan"), "new fan", "", ""),
+        (closed.format("gpulab: new fan"), "old disk", "drained", "State=DRAIN Reason=gpulab: old disk"),
+        (closed.format("gpulab: new fan"), "", "resumed", "State=RESUME"),
+        (closed.format("smoke"), "", "", ""),
+        (closed.format("smoke"), "new fan", "", ""),
+    ]
+    for node, wish, verb, order in table:
+        world.run.node = node
+        world.run.asked.clear()
+        assert keep("slurmd", [], world, drain=wish, dry_run=True) == verb
+        assert not [each for each in world.run.asked if "update" in each]
+        assert keep("slurmd", [], world, drain=wish) == verb
+        assert [each.partition("NodeName=gpu1 ")[2] for each in world.run.asked if "update" in each] == [order] * bool(
+            order
+        )
+    world.run.refuses = {"scontrol"}
+    assert keep("slurmd", [], world, drain="new fan", dry_run=True) == "", "the run itself would start the controller"
+
+
 def test_a_node_that_registered_with_something_missing_is_an_error(world):
     world.run.node = (
         "NodeName=gpu1 State=IDLE+DRAIN+INVALID_REG Gres=gpu:a100:4 "
@@ -267,5 +293,7 @@ def test_a_node_that_registered_with_something_missing_is_an_error(world):
     ],
 )
 def test_states_of_nodes_are_understood(state, answers, drained):
-    found = parse_node(f"NodeName=gpu1 Arch=x86_64 State={state} ThreadsPerCore=1 Gres=gpu:a100:2 Reason=a b [x@y]\n")
-    assert (found.answers, found.drained, found.cards, found.reason) == (answers, drained, {"a100": 2}, "a b [x@y]")
+    found = parse_node(
+        f"NodeName=gpu1 Arch=x86_64 State={state} ThreadsPerCore=1 Gres=gpu:a100:2 Reason=a b [x@2026-12-01T09:00:00]\n"
+    )
+    assert (found.answers, found.drained, found.cards, found.reason) == (answers, drained, {"a100": 2}, "a b")

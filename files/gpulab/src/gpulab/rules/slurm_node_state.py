@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z]*)=(.*?)(?= [A-Z][A-Za-z]*=|$)")
+_WHO = re.compile(r" \[[^\[\]]*@[^\[\]]*\]$")
+"""Who gave a reason, and when; `scontrol` adds it at the end."""
+
 _AWAY = {"DOWN", "UNKNOWN", "NOT_RESPONDING", "REBOOT", "POWERED_DOWN"}
 _INVALID = {"INVAL", "INVALID_REG"}
 _GONE_WRONG = ("Low ", "low ")
@@ -69,6 +72,6 @@ def parse_node(text: str) -> NodeState:
     return NodeState(
         name=fields.get("NodeName", ""),
         state=fields.get("State", "UNKNOWN").split(" ")[0],
-        reason=fields.get("Reason", "").strip(),
+        reason=_WHO.sub("", fields.get("Reason", "").strip()),
         cards=parse_gres(fields.get("Gres", "")),
     )

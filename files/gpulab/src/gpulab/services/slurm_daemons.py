@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 NOTES_DIR = names.STATE_DIR / "slurm"
 
-DRAIN_REASON = "gpulab: its cards change"
+_OURS = "gpulab: "
+"""How the reasons begin for which gpulab drains a node; one that is drained by hand stays so."""
+
+DRAIN_REASON = f"{_OURS}its cards change"
 """Why a node takes no jobs between the controller's new files and its own."""
 
 _POLL = 0.1
@@ -35,6 +38,7 @@ _PATIENCE = 60.0
 STARTED = "started"
 RESTARTED = "restarted"
 ENABLED = "enabled"
+DRAINED = "drained"
 RESUMED = "resumed"
 UNCHANGED = ""
 
@@ -87,7 +91,9 @@ def note(world: World, daemon: str, files: Sequence[str]) -> None:
     state.save(note_path(world.root, daemon), {"files": fingerprint(world.root, files)})
 
 
-def keep(daemon: str, files: Sequence[str], world: World, *, rewritten: bool = False, dry_run: bool = False) -> str:
+def keep(
+    daemon: str, files: Sequence[str], world: World, *, rewritten: bool = False, drain: str = "", dry_run: bool = False
+) -> str:
     """Have a daemon run with its files as they are.
 
     Args:
@@ -95,10 +101,11 @@ def keep(daemon: str, files: Sequence[str], world: World, *, rewritten: bool = F
         files: what it reads only when it starts.
         world: the outside.
         rewritten: whether one of them was just written, whatever it had been before.
+        drain: for slurmd, why its node takes no new jobs; empty when it does.
         dry_run: only say what would be done.
 
     Returns:
-        STARTED, RESTARTED, RESUMED, ENABLED or UNCHANGED.
+        STARTED, RESTARTED, DRAINED, RESUMED, ENABLED or UNCHANGED.
 
     Raises:
         GpulabError: it does not start, or does not answer afterwards.
@@ -109,12 +116,11 @@ def keep(daemon: str, files: Sequence[str], world: World, *, rewritten: bool = F
         if dry_run:
             return STARTED
         raise UnitError(f"{name} is not installed, or masked; run the whole role, or unmask it")
-    verb = UNCHANGED
-    if not unit.active:
-        verb = STARTED
-    elif rewritten or not has_read(world, daemon, files):
-        verb = RESTARTED
+    verb = STARTED
+    if unit.active:
+        verb = RESTARTED if rewritten or not has_read(world, daemon, files) else UNCHANGED
     if dry_run:
+        verb = verb or _foresee(daemon, drain, world)
         return verb or (UNCHANGED if unit.enabled else ENABLED)
     if unit.stale:
         world.systemd.act("daemon-reload")
@@ -124,21 +130,34 @@ def keep(daemon: str, files: Sequence[str], world: World, *, rewritten: bool = F
         world.systemd.act("reset-failed", name)
         start(daemon, world, verb="restart" if verb == RESTARTED else "start")
         note(world, daemon, files)
-    if daemon == "slurmd" and _resume(world):
-        verb = verb or RESUMED
+    if daemon == "slurmd":
+        verb = _open_or_close(world, drain, dry_run=False) or verb
     return verb or (UNCHANGED if unit.enabled else ENABLED)
 
 
-def _resume(world: World) -> bool:
-    """Let a node take jobs again that was drained for its new cards.
+def _foresee(daemon: str, drain: str, world: World) -> str:
+    try:
+        return _open_or_close(world, drain, dry_run=True) if daemon == "slurmd" else UNCHANGED
+    except SlurmError:  # the controller is down; this run would start it first
+        return UNCHANGED
 
-    In between the controller may have put its own reason there: slurmd had registered with the old ones.
+
+def _open_or_close(world: World, drain: str, *, dry_run: bool) -> str:
+    """Have this node take jobs or not, unless somebody drained it by hand.
+
+    While its cards change, the controller may have put its own reason there: slurmd had registered with the old ones.
     """
     found = node_state(world)
-    if not (found.complete_again or (found.drained and found.reason.startswith(DRAIN_REASON))):
-        return False
-    world.run(["scontrol", "update", f"NodeName={found.name}", "State=RESUME"])
-    return True
+    ours = found.drained and (found.complete_again or found.reason.startswith(_OURS))
+    if drain and (not found.drained or (ours and found.reason != _OURS + drain)):
+        change, verb = ["State=DRAIN", f"Reason={_OURS}{drain}"], DRAINED
+    elif not drain and ours:
+        change, verb = ["State=RESUME"], RESUMED
+    else:
+        return UNCHANGED
+    if not dry_run:
+        world.run(["scontrol", "update", f"NodeName={found.name}", *change])
+    return verb
 
 
 def start(daemon: str, world: World, *, verb: str) -> None:
