@@ -125,6 +125,18 @@ def test_what_cannot_be_run_is_told_as_env_does(lab):
     assert "there is no such command" in lab.done("no-such-command")[2]
 
 
+def test_a_command_is_looked_for_as_a_shell_does(lab, tmp_path):
+    for folder, mode in (("first", 0o644), ("second", 0o755)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "hello").write_text(f"#!/bin/sh\necho {folder}\n")
+        (tmp_path / folder / "hello").chmod(mode)
+    path = f"{tmp_path}/nowhere:/dev/null:{tmp_path}/first:{tmp_path}/second"
+    assert lab.done("--", "hello", env={"PATH": path})[:2] == (0, "second\n")
+    assert lab.done("--", "hello", env={"PATH": ":/bin"}, cwd=tmp_path / "second")[:2] == (0, "second\n")
+    status, _, told = lab.done("--", "hello", env={"PATH": f"{tmp_path}/first"})
+    assert (status, "hello cannot be run: Permission denied" in told) == (126, True)
+
+
 def test_a_full_server_is_told_in_one_line(lab):
     lab.machine.get(cards=4)
     status, out, err = lab.done("true")

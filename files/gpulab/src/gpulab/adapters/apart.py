@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _CHUNK = 1 << 16
+_GRACE = 50
+"""Milliseconds that a child which has answered, or was killed, may take to end."""
 
 
 def run_apart(function: Callable[[], Result], *, patience: float) -> Result:
@@ -84,9 +86,11 @@ def _read(reader: int, deadline: float) -> bytes:
 
 
 def _reap(child: int) -> None:
-    """Collect the child, and any that was left behind earlier; one that the kernel holds does not stop us."""
-    for _ in range(50):
-        with contextlib.suppress(ChildProcessError):
-            if os.waitpid(child, os.WNOHANG)[0]:
-                break
-        time.sleep(0.001)
+    """Collect the child; one that the kernel holds does not stop us."""
+    with contextlib.suppress(OSError):  # collected already
+        handle = os.pidfd_open(child)
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        poll.poll(_GRACE)
+        os.close(handle)
+        os.waitpid(child, os.WNOHANG)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..errors import GpulabError
+from . import bus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,18 +25,14 @@ _TOP = ("gpulab.slice", "gpulab-lease.slice")
 A program of a parent cgroup binds its children, so leases cannot lie under the members' own slices.
 """
 
-_MANAGER = (
-    "busctl",
-    "--quiet",
-    "call",
-    "org.freedesktop.systemd1",
-    "/org/freedesktop/systemd1",
-    "org.freedesktop.systemd1.Manager",
-)
+_MANAGER = "org.freedesktop.systemd1", "/org/freedesktop/systemd1"
+_START = "org.freedesktop.systemd1.Manager", "StartTransientUnit"
+"""Name, mode, properties, and units to start along (org.freedesktop.systemd1(5))."""
+
 _TREES = ("sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd")
 """The unified tree, and where systemd keeps its own on machines with version 1 or both (cgroups(7))."""
 
-_POLL_SECONDS = 0.002
+_POLL_SECONDS = 0.0005
 _SECOND_THOUGHT = 0.5  # seconds
 _PREFIX = "gpulab-lease-"
 _SCOPE = ".scope"
@@ -133,19 +128,33 @@ class Move:
     description: str
     nodes: tuple[str, ...]
 
-    def command(self) -> list[str]:
-        """Return the call of busctl(1)."""
-        allow = [word for node in self.nodes for word in (node, "rw")]
-        properties = [
-            ["Description", "s", self.description],
-            ["PIDs", "au", "1", str(self.pid)],
-            ["Slice", "s", self.slice],
-            ["DevicePolicy", "s", "closed"],
-            ["DeviceAllow", "a(ss)", str(len(self.nodes)), *allow],
-            ["CollectMode", "s", "inactive-or-failed"],
+    def properties(self) -> list[tuple[str, tuple[str, Any]]]:
+        """Return the properties of the scope, each with its type and value."""
+        return [
+            ("Description", ("s", self.description)),
+            ("PIDs", ("au", [self.pid])),
+            ("Slice", ("s", self.slice)),
+            ("DevicePolicy", ("s", "closed")),
+            ("DeviceAllow", ("a(ss)", [(node, "rw") for node in self.nodes])),
+            ("CollectMode", ("s", "inactive-or-failed")),
         ]
-        head = [*_MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))", self.scope, "fail", str(len(properties))]
-        return [*head, *(word for each in properties for word in each), "0"]
+
+
+def make_scope(move: Move, seconds: float) -> str:
+    """Have systemd make the scope, and put the process into it soon.
+
+    Args:
+        move: what is wanted.
+        seconds: how long systemd may take to answer.
+
+    Returns:
+        What systemd, or the way to it, had against it; empty when it has begun.
+    """
+    try:
+        bus.call(*_MANAGER, _START, "ssa(sv)a(sa(sv))", move.scope, "fail", move.properties(), [], seconds=seconds)
+    except bus.BusError as error:
+        return str(error)
+    return ""
 
 
 @dataclass(frozen=True)
@@ -155,14 +164,14 @@ class Mover:
     Attributes:
         root: the folder that stands for `/`.
         patience: seconds that systemd may take.
-        start: starts a program; see subprocess.Popen.
+        make: has a scope made; see make_scope.
         monotonic: seconds on a clock that never jumps.
         sleep: waits for some seconds.
     """
 
     root: Path = Path("/")
     patience: float = 10.0
-    start: Callable[..., subprocess.Popen[str]] = subprocess.Popen
+    make: Callable[[Move, float], str] = make_scope
     monotonic: Callable[[], float] = field(default=time.monotonic)
     sleep: Callable[[float], None] = field(default=time.sleep)
 
@@ -173,35 +182,17 @@ class Mover:
             For each why it failed, as a clause; empty when it is there.
         """
         deadline = self.monotonic() + self.patience
-        calls = [self._call(move) for move in moves]
-        return [self._finish(move, call, deadline) for move, call in zip(moves, calls, strict=True)]
+        complaints = [self.make(move, max(0.1, deadline - self.monotonic())) for move in moves]
+        return [self._finish(move, complaint, deadline) for move, complaint in zip(moves, complaints, strict=True)]
 
-    def _call(self, move: Move) -> subprocess.Popen[str]:
-        try:
-            return self.start(
-                move.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-            )
-        except OSError as error:
-            raise GpulabError(f"busctl cannot be started ({error.strerror}); install systemd's busctl") from error
-
-    def _finish(self, move: Move, call: subprocess.Popen[str], deadline: float) -> str:
-        try:
-            _, complaint = call.communicate(timeout=max(0.1, deadline - self.monotonic()))
-        except subprocess.TimeoutExpired:
-            call.kill()
-            return "systemd did not answer in time"
-        if call.returncode:
+    def _finish(self, move: Move, complaint: str, deadline: float) -> str:
+        if complaint:
             # A predecessor that was killed may have asked for the same, and systemd is about to do it.
             deadline = min(deadline, self.monotonic() + _SECOND_THOUGHT)
         while scope_of(move.pid, self.root) != move.scope:
             if self.monotonic() >= deadline or not (self.root / f"proc/{move.pid}").exists():
-                if call.returncode:
-                    return f"systemd would not make {move.scope}: {complaint.strip() or call.returncode}"
+                if complaint:
+                    return f"systemd would not make {move.scope}: {complaint}"
                 return f"the process did not get into {move.scope}"
             self.sleep(_POLL_SECONDS)
         return ""

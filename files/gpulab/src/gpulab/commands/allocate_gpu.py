@@ -2,15 +2,16 @@
 
 This process asks the broker for a card, is moved by it into a cgroup that may open exactly that card, and then becomes
 the command: same PID, terminal, standard input, signals and exit status. It starts with every job, so it imports next
-to nothing: the modules `signal` and `socket` alone take as long as Python itself, and all that is used of them here is
-in the modules of C beneath them (see bench/README.md). What it sends is checked by the broker (rules/lease_wire.py).
+to nothing: the modules `signal` and `socket` alone take as long as Python itself, `os` a quarter of it, and all that is
+used of them here is in the modules of C beneath them (see bench/README.md). What it sends is checked by the broker
+(rules/lease_wire.py).
 """
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # typeshed has none
 import _socket
-import os
+import posix
 import sys
 import time
 
@@ -39,7 +40,8 @@ no such command. `gpu-status` shows who has what.
 BUSY, FAILED, CANNOT_RUN, NOT_FOUND = 75, 125, 126, 127
 _LARGEST = 1 << 18
 _LONGEST = 1000
-_COMMAND = 200  # bytes of the command line that gpu-status may show
+_COMMAND = 200  # letters of the command line that gpu-status may show
+_PATH = b"/bin:/usr/bin"  # where execvp(3) looks when there is no PATH
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FLAGS = {"--share": "share", "--dry-run": "plan"}
 _VALUES = {"--gpus": "cards", "--mem": "mem", "--hours": "hours"}
@@ -171,7 +173,7 @@ def ask(verb: str, wishes: dict[str, str], patience: float | None, path: str = S
 def send(connection: _socket.socket, lines: list[str]) -> None:
     """Send the request, one line a value."""
     try:  # noqa: SIM105 - importing contextlib takes too long here
-        connection.send(os.fsencode("\n".join(line.replace("\n", " ") for line in lines)))
+        connection.send(_bytes("\n".join(line.replace("\n", " ") for line in lines)))
     except ConnectionError:
         pass  # turned away at the door, perhaps: what was said is there to be read; and if not, reading tells
 
@@ -204,22 +206,22 @@ def tell(line: str) -> None:
     print(f"allocate_gpu: {line}", file=sys.stderr, flush=True)
 
 
-def environment(answer: dict[str, str]) -> dict[str, str]:
+def environment(answer: dict[str, str]) -> dict[bytes, bytes]:
     """Return the environment for the command: as it came, with the cards."""
-    environ = dict(os.environ)
+    environ = dict(posix.environ)
     try:
         with open("/proc/self/environ", "rb") as stream:
             before = stream.read()
     except OSError:
         before = b"LC_CTYPE="
     if not before.startswith(b"LC_CTYPE=") and b"\0LC_CTYPE=" not in before:
-        environ.pop("LC_CTYPE", None)  # Python itself sets it in the C locale (PEP 538)
-    environ["CUDA_VISIBLE_DEVICES"] = answer["visible"]
-    environ["GPULAB_LEASE"] = answer["id"]
+        environ.pop(b"LC_CTYPE", None)  # Python itself sets it in the C locale (PEP 538)
+    environ[b"CUDA_VISIBLE_DEVICES"] = answer["visible"].encode()
+    environ[b"GPULAB_LEASE"] = answer["id"].encode()
     return environ
 
 
-def become(command: list[str], environ: dict[str, str]) -> None:
+def become(command: list[str], environ: dict[bytes, bytes]) -> None:
     """Become the command. Returns only by raising.
 
     Raises:
@@ -228,20 +230,36 @@ def become(command: list[str], environ: dict[str, str]) -> None:
     # Python ignores these two for itself; the command is to have them as usual.
     _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
     _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
-    try:
-        os.execvpe(command[0], command, environ)  # noqa: S606 - becoming the command is the point
-    except FileNotFoundError:
-        raise Stop(f"{command[0]}: there is no such command", NOT_FOUND) from None
-    except OSError as error:
-        raise Stop(f"{command[0]} cannot be run: {error.strerror}", CANNOT_RUN) from None
+    problem: OSError | None = None
+    for path in _places(command[0], environ):
+        try:
+            posix.execve(path, command, environ)
+        except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203 - a folder of PATH has it or not
+            pass
+        except OSError as error:
+            problem = problem or error
+    if problem is None:
+        raise Stop(f"{command[0]}: there is no such command", NOT_FOUND)
+    raise Stop(f"{command[0]} cannot be run: {problem.strerror}", CANNOT_RUN)
+
+
+def _places(name: str, environ: dict[bytes, bytes]) -> list[bytes]:
+    """Return where a command may be, as execvp(3) looks for it."""
+    if "/" in name:
+        return [_bytes(name)]
+    return [(folder or b".") + b"/" + _bytes(name) for folder in environ.get(b"PATH", _PATH).split(b":")]
+
+
+def _bytes(text: str) -> bytes:
+    """Return what the kernel calls it; what came from the command line comes back as it was (PEP 383)."""
+    return text.encode(sys.getfilesystemencoding(), "surrogateescape")
 
 
 def main(argv: list[str], path: str = SOCKET) -> int:
     """Get a card and become the command; returns only when nothing was started."""
     try:
         wishes, patience, command = parse(argv)
-        shown = " ".join(command).encode("utf-8", "surrogateescape")[:_COMMAND]
-        wishes["command"] = os.fsdecode(shown)
+        wishes["command"] = " ".join(command)[:_COMMAND]
         if "plan" in wishes:
             answer = ask("plan", wishes, None, path)
             print(answer["say"], *filter(None, [answer["hint"]]), sep="\n")
