@@ -193,6 +193,27 @@ def test_cards_never_change_under_a_job(world):
     assert world.run.asked[-1] == "scontrol update NodeName=gpu1 State=RESUME"
 
 
+def test_a_node_never_leaves_under_a_job(world):
+    both = FILES | {"nodes.conf": FILES["nodes.conf"] + "NodeName=gpu2 Gres=gpu:l40s:2\n"}
+    apply(request(files=both), world, dry_run=False)
+    world.run.jobs = [("14", "carol")]
+    assert "gpu2 leaves the cluster" in apply(request(), world, dry_run=True).warnings[0]
+    with pytest.raises(GpulabError, match=r"^gpu2 leaves the cluster, which would kill its jobs: 14 \(carol\); wait"):
+        apply(request(), world, dry_run=False)
+    assert on_disk(world) == both
+    world.run.jobs = []
+    assert apply(request(), world, dry_run=False).action == "restarted"
+
+
+def test_a_node_that_somebody_drained_stays_so_when_the_change_is_refused(world):
+    apply(request(), world, dry_run=False)
+    world.run.jobs = [("12", "alice")]
+    world.run.node = "NodeName=gpu1 State=MIXED+DRAIN Gres=gpu:a100:4 Reason=smoke [root@2026-12-01T09:00:00]"
+    with pytest.raises(GpulabError, match="the cards of gpu1 change"):
+        apply(request(files=LESS), world, dry_run=False)
+    assert not [each for each in world.run.asked if "scontrol update" in each]
+
+
 def test_a_run_may_wait_for_the_jobs(world):
     apply(request(), world, dry_run=False)
     world.run.jobs = [("12", "alice")]

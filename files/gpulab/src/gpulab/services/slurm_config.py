@@ -2,7 +2,7 @@
 
 Which file changed says what is needed: `slurm.conf` and `cgroup.conf` are read at the start only, the files that it
 includes also by `scontrol reconfigure`, and job_submit.lua by itself. Running jobs go on in each case. A changed number
-of cards is the exception: slurmctld kills the jobs of such a node (gres/gpu count mismatch), so it must be empty first.
+of cards is the exception, as is a node that leaves: slurmctld kills its jobs, so it must be empty first.
 """
 
 from __future__ import annotations
@@ -99,14 +99,14 @@ def apply(request: Request, world: World, *, dry_run: bool) -> Outcome:
         outcome.warnings += _prove(request).notes
     elif not dry_run:
         raise GpulabError(f"{_UNIT} is not installed, or masked; run the whole role, or unmask it")
-    resized = _resized(before.get("nodes.conf") or "", request.files.get("nodes.conf", ""))
+    closing = _closing(before.get("nodes.conf") or "", request.files.get("nodes.conf", ""))
     if dry_run:
-        outcome.action = _verb(request, stale, active=unit.active, resized=bool(resized))
-        outcome.warnings += [_busy(node, jobs) for node in resized if unit.active and (jobs := _jobs(node, world))]
+        outcome.action = _verb(request, stale, active=unit.active, closing=bool(closing))
+        outcome.warnings += _busy(closing, world) if unit.active else []
         return outcome
-    if unit.active and resized:
-        outcome.drained = _empty(resized, request, world)
-    _write(request, before, world, outcome, stale, resized=bool(resized))
+    if unit.active and closing:
+        outcome.drained = _empty(closing, request, world)
+    _write(request, before, world, outcome, stale, closing=bool(closing))
     return outcome
 
 
@@ -117,12 +117,12 @@ def _write(
     outcome: Outcome,
     stale: Sequence[str],
     *,
-    resized: bool,
+    closing: bool,
 ) -> None:
     active = world.systemd.look(_UNIT).active
     for name in outcome.changed:
         write_atomic(_path(world.root, name), request.files[name].encode(), mode=_MODE, uid=0, gid=0)
-    outcome.action = _verb(request, stale, active=active, resized=resized)
+    outcome.action = _verb(request, stale, active=active, closing=closing)
     try:
         _put_in_force(outcome.action, request, world)
     except GpulabError as error:
@@ -132,10 +132,10 @@ def _write(
     _note(request, world)
 
 
-def _verb(request: Request, stale: Sequence[str], *, active: bool, resized: bool) -> str:
+def _verb(request: Request, stale: Sequence[str], *, active: bool, closing: bool) -> str:
     if not active:
         return slurm_daemons.STARTED
-    if resized or request.restart & set(stale):
+    if closing or request.restart & set(stale):
         return slurm_daemons.RESTARTED
     return "reconfigured" if set(stale) - _SELF_READ else ""
 
@@ -179,28 +179,33 @@ def _prove(request: Request) -> Proof:
     return prove(request.files, user=request.user)
 
 
-def _resized(before: str, after: str) -> list[str]:
-    """Return nodes that stay and whose cards differ in type or number."""
+def _closing(before: str, after: str) -> dict[str, str]:
+    """Return nodes whose jobs this change would kill, and why: cards that differ in type or number, or gone altogether."""
     old, new = ({node: parse_gres(gres or "") for node, gres in _NODE.findall(text)} for text in (before, after))
-    return [node for node in new if node in old and old[node] != new[node]]
+    return {
+        node: f"the cards of {node} change" if node in new else f"{node} leaves the cluster"
+        for node in old
+        if old[node] != new.get(node)
+    }
 
 
-def _empty(nodes: Sequence[str], request: Request, world: World) -> list[str]:
+def _empty(closing: Mapping[str, str], request: Request, world: World) -> list[str]:
     """Drain nodes and wait until nothing runs there.
 
     Returns:
-        The nodes that are drained now.
+        The nodes that took jobs before, and are drained now.
 
     Raises:
-        GpulabError: something still runs; the nodes take jobs again.
+        GpulabError: something still runs; those nodes take jobs again.
     """
+    nodes = [node for node in closing if not slurm_daemons.node_state(world, node).drained]
     for node in nodes:
         world.run(["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={slurm_daemons.DRAIN_REASON}"])
     deadline = world.monotonic() + request.drain_seconds
     while True:
-        busy = [_busy(node, jobs) for node in nodes if (jobs := _jobs(node, world))]
+        busy = _busy(closing, world)
         if not busy:
-            return list(nodes)
+            return nodes
         if world.monotonic() >= deadline:
             _resume(nodes, world)
             raise GpulabError("; ".join(busy))
@@ -218,11 +223,14 @@ def _jobs(node: str, world: World) -> list[str]:
     return [f"{job} ({user})" for job, _, user in (line.partition("|") for line in answer.split())]
 
 
-def _busy(node: str, jobs: Sequence[str]) -> str:
-    return (
-        f"the cards of {node} change, which would kill its jobs: {', '.join(jobs)}; wait for their end, set "
-        "tier_slurm_drain_minutes to have this run wait, or cancel them"
-    )
+def _busy(closing: Mapping[str, str], world: World) -> list[str]:
+    """Return a line for each node that still has jobs."""
+    return [
+        f"{why}, which would kill its jobs: {', '.join(jobs)}; wait for their end, set tier_slurm_drain_minutes to have "
+        "this run wait, or cancel them"
+        for node, why in closing.items()
+        if (jobs := _jobs(node, world))
+    ]
 
 
 def _path(root: Path, name: str) -> Path:
