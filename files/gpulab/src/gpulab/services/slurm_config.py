@@ -180,7 +180,7 @@ def _prove(request: Request) -> Proof:
 
 
 def _closing(before: str, after: str) -> dict[str, str]:
-    """Return nodes whose jobs this change would kill, and why: cards that differ in type or number, or gone altogether."""
+    """Return nodes whose jobs this change would kill, and why: cards of another type or number, or none at all."""
     old, new = ({node: parse_gres(gres or "") for node, gres in _NODE.findall(text)} for text in (before, after))
     return {
         node: f"the cards of {node} change" if node in new else f"{node} leaves the cluster"
@@ -226,8 +226,8 @@ def _jobs(node: str, world: World) -> list[str]:
 def _busy(closing: Mapping[str, str], world: World) -> list[str]:
     """Return a line for each node that still has jobs."""
     return [
-        f"{why}, which would kill its jobs: {', '.join(jobs)}; wait for their end, set tier_slurm_drain_minutes to have "
-        "this run wait, or cancel them"
+        f"{why}, which would kill its jobs: {', '.join(jobs)}; wait for their end, set tier_slurm_drain_minutes to "
+        "have this run wait, or cancel them"
         for node, why in closing.items()
         if (jobs := _jobs(node, world))
     ]
