@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from testinfra.host import Host
@@ -44,6 +44,12 @@ def converge(tmp_path: Path) -> Callable[..., str]:
         return " ".join(ran.stdout.split())
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _no_jobs_left(host: Host) -> Iterator[None]:
+    yield
+    host.run("scancel --user=bob")
 
 
 def host_variables(groups: dict[str, Any], name: str) -> dict[str, Any]:
@@ -82,52 +88,45 @@ def until_state(host: Host, job: str, wanted: str) -> None:
 
 def test_a_job_runs_where_the_cards_are_that_it_asks_for(as_member: Person) -> None:
     for request, machine in (("gpu:a100:1", "clustergpu1"), ("gpu:l40s:2", "clustergpu2")):
-        ran = as_member("bob", f"srun --chdir=/tmp --gres={request} hostname")
+        ran = as_member("bob", f"srun --immediate=60 --chdir=/tmp --gres={request} hostname")
         assert ran.stdout.strip() == machine, ran.stderr
-    ran = as_member("bob", "srun --chdir=/tmp --gres=gpu:a100_3g.40gb:1 sh -c 'hostname; echo $CUDA_VISIBLE_DEVICES'")
+    ran = as_member(
+        "bob", "srun --immediate=60 --chdir=/tmp --gres=gpu:a100_3g.40gb:1 sh -c 'hostname; echo $CUDA_VISIBLE_DEVICES'"
+    )
     assert ran.stdout.startswith("clustergpu1\nMIG-"), ran.stderr
 
 
 def test_a_job_over_both_machines_has_the_cards_of_both(as_member: Person) -> None:
-    ran = as_member("bob", "srun --chdir=/tmp --nodes=2 --ntasks-per-node=1 --gres=gpu:1 hostname")
+    ran = as_member("bob", "srun --immediate=60 --chdir=/tmp --nodes=2 --ntasks-per-node=1 --gres=gpu:1 hostname")
     assert sorted(ran.stdout.split()) == ["clustergpu1", "clustergpu2"], ran.stderr
 
 
-def test_a_machine_rests_and_returns_by_a_line_of_the_inventory(
+def test_a_machine_rests_leaves_and_comes_back_by_lines_of_the_inventory(
     host: Host, as_member: Person, converge: Callable[..., str]
 ) -> None:
-    running = submit(as_member, "--gres=gpu:l40s:1")
-    until_state(host, running, "RUNNING")
+    here, there = submit(as_member, "--gres=gpu:a100:1"), submit(as_member, "--gres=gpu:l40s:1")
+    until_state(host, here, "RUNNING")
+    until_state(host, there, "RUNNING")
+
     said = converge(rest)
-    assert "gpulab: new fan" in host.check_output("sinfo --list-reasons")
     assert "changed=1" in said
+    assert "gpulab: new fan" in host.check_output("sinfo --list-reasons")
     waiting = submit(as_member, "--gres=gpu:l40s:1")
-    ran = as_member("bob", "srun --chdir=/tmp --gres=gpu:a100:1 hostname")
+    ran = as_member("bob", "srun --immediate=60 --chdir=/tmp --gres=gpu:a100_3g.40gb:1 hostname")
     assert ran.stdout.strip() == "clustergpu1", ran.stderr
     until_state(host, waiting, "PENDING")
-    until_state(host, running, "RUNNING")
-    converge()
-    until_state(host, waiting, "RUNNING")
-    host.run_expect([0], f"scancel {running} {waiting}")
-
-
-def test_a_machine_leaves_and_comes_back_while_jobs_run_elsewhere(
-    host: Host, as_member: Person, converge: Callable[..., str]
-) -> None:
-    here = submit(as_member, "--gres=gpu:a100:1")
-    there = submit(as_member, "--gres=gpu:l40s:1")
-    until_state(host, here, "RUNNING")
     until_state(host, there, "RUNNING")
+
     said = converge(leave, refused=True)
-    assert f"{there} (bob)" in said
+    assert f"clustergpu2 leaves the cluster, which would kill its jobs: {there} (bob)" in said
     until_state(host, there, "RUNNING")
-    host.run_expect([0], f"scancel {there}")
+    host.run_expect([0], f"scancel {there} {waiting}")
     until_state(host, there, "CANCELLED")
     converge(leave)
-    assert host.check_output("sinfo --noheader --Node --format=%N").split() == ["clustergpu1"]
+    assert set(host.check_output("sinfo --noheader --Node --format=%N").split()) == {"clustergpu1"}
     until_state(host, here, "RUNNING")
+
     converge()
-    ran = as_member("bob", "srun --chdir=/tmp --gres=gpu:l40s:1 hostname")
+    ran = as_member("bob", "srun --immediate=60 --chdir=/tmp --gres=gpu:l40s:1 hostname")
     assert ran.stdout.strip() == "clustergpu2", ran.stderr
     until_state(host, here, "RUNNING")
-    host.run_expect([0], f"scancel {here}")
