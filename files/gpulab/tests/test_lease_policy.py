@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import time
+from datetime import datetime, timedelta
 
 import pytest
+from gpulab.commands import leases as command
 from gpulab.rules.leases import Request
+from gpulab.services import lease_drain
 from gpulab.services.lease_policy import Policy, load_policy
 from gpulab.settings import Lab, Settings, Windows
 
@@ -36,3 +39,38 @@ def test_who_does_not_say_how_long_breaks_no_rule_about_length(hours, held):
 def test_the_table_and_the_language_are_those_of_the_settings(tmp_path):
     found = load_policy(tmp_path, Settings(lab=Lab(language="zh"), windows=Windows(table=())))
     assert (found.language, found.windows.table, found.bindings) == ("zh", (), {})
+
+
+def test_while_the_server_is_drained_nobody_is_given_a_card(tmp_path):
+    until = AFTERNOON + timedelta(minutes=90)
+    lease_drain.begin(until.timestamp(), tmp_path)
+    why = lease_drain.reason(AFTERNOON, "en", tmp_path)
+    assert why.endswith("starts no new commands on cards (until 16:30 at the latest)")
+    assert "16:30" in lease_drain.reason(AFTERNOON, "zh", tmp_path)
+    closed = Policy(windows=Windows(()), admin=lambda _: True, now=AFTERNOON, closed=why)
+    assert closed.judge(Request(), "alice") == (why, "")
+
+
+def test_a_drain_ends_by_itself_or_by_hand_and_a_bad_note_closes_nothing(tmp_path):
+    told = []
+    assert lease_drain.reason(AFTERNOON, "en", tmp_path) == ""
+    lease_drain.begin(AFTERNOON.timestamp(), tmp_path)
+    assert lease_drain.reason(AFTERNOON, "en", tmp_path) == ""
+    (tmp_path / "run/gpulab/drain").write_text("{")
+    assert lease_drain.reason(AFTERNOON, "en", tmp_path, told.append) == ""
+    assert "is not JSON" in told[0]
+    for odd in (None, "later", [1]):
+        lease_drain.begin(odd, tmp_path)
+        assert lease_drain.reason(AFTERNOON, "en", tmp_path) == ""
+
+
+def test_a_drain_is_part_of_the_rules_that_hold_now(tmp_path):
+    lease_drain.begin(time.time() + 3600, tmp_path)
+    assert "no new commands on cards" in load_policy(tmp_path, Settings()).closed
+
+
+@pytest.mark.parametrize("minutes", ["-1", "10081", "soon"])
+def test_a_drain_has_bounds(minutes, capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--drain", minutes])
+    assert "--drain" in capsys.readouterr().err

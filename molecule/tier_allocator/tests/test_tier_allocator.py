@@ -6,6 +6,7 @@ import itertools
 import json
 import shlex
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +31,12 @@ def leases(host: Host) -> list[dict[str, Any]]:
 
 
 def eventually(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, 0.1
     while not condition():
         if time.monotonic() > deadline:
             pytest.fail(f"not within {seconds:g} s: {what}")
-        time.sleep(0.1)
+        time.sleep(pause)
+        pause = min(1.0, 1.5 * pause)  # each question costs the machine something
 
 
 def put(host: Host, name: str) -> str:
@@ -417,15 +419,34 @@ def test_changed_settings_are_in_force_at_once(host: Host, as_member: Person) ->
     assert [each["id"] for each in leases(host)] == [lease["id"]]
 
 
-def test_the_way_out_waits_for_running_work_and_leaves_nothing(host: Host, as_member: Person, play: Play) -> None:
+def test_the_way_out_may_wait_for_running_work_while_nothing_new_starts(
+    host: Host, as_member: Person, play: Play
+) -> None:
+    lease = hold(host, "bob")
+    with ThreadPoolExecutor() as apart:
+        run = apart.submit(play, tasks="in_use.yml", rescale_drain=True, rescale_drain_minutes=1)
+        eventually(lambda: "is about to change" in as_member("carol", "allocate_gpu -- true").stderr, "closed", 60)
+        assert not run.done()
+        host.run(f"kill {lease['pid']}")
+        assert run.result(120).returncode == 0, run.result().stdout
+    host.run_expect([0], "gpulab leases --drain 0")
+    assert as_member("carol", "allocate_gpu -- true").rc == 0
+
+
+def test_the_way_out_refuses_while_work_runs_or_ends_it_and_leaves_nothing(
+    host: Host, as_member: Person, play: Play
+) -> None:
     lease = hold(host, "bob")
     refused = play(tasks="absent.yml")
     assert refused.returncode != 0
     assert "the allocator tier is in use: bob: card" in refused.said
     assert as_member("carol", "allocate_gpu -- true").rc == 0, "and nothing was taken away"
+    start(host, "carol", "allocate_gpu -- sh -c 'trap \"echo saved >~/saved; exit\" TERM; sleep 900 & wait'")
+    eventually(lambda: len(leases(host)) == 2, "carol has a card")
     ran = play(tasks="absent.yml", rescale_force=True)
     assert ran.returncode == 0, ran.stdout
-    assert host.run(f"kill -0 {lease['pid']}").rc == 0, "running work is never ended"
+    assert host.run(f"kill -0 {lease['pid']}").rc != 0
+    assert as_member("carol", "cat saved").stdout == "saved\n"
     left = host.run(
         "ls -d /usr/local/bin/*allocate* /usr/local/bin/gpu-status /usr/local/bin/gpustat /usr/local/bin/nvitop "
         "/etc/systemd/system/*gpulab-broker* /etc/systemd/system/*/gpulab-broker* /etc/profile.d/*gpulab* "

@@ -1,4 +1,4 @@
-"""`gpulab leases`: who has which card, from the files; works without the broker, for root."""
+"""`gpulab leases`: who has which card, from the files; gives no new ones for a while. For root, without the broker."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotPermittedError
 from ..rules.lease_words import duration
+from ..services import lease_drain
 from ..services.leases import live_leases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_LONGEST = 7 * 24 * 60
 
 
 def main(argv: Sequence[str]) -> int:
@@ -24,11 +27,14 @@ def main(argv: Sequence[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog="gpulab leases", description=__doc__)
     parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--drain", type=_minutes, metavar="MINUTES", help="give no new ones for so long; 0: again")
     arguments = parser.parse_args(argv)
     try:
+        if arguments.drain is not None:
+            lease_drain.begin(time.time() + 60 * arguments.drain)
         leases = live_leases()
     except PermissionError:
-        raise NotPermittedError("only root may read the files of the leases; use gpu-status") from None
+        raise NotPermittedError("only root may read and write the files of the leases; use gpu-status") from None
     if arguments.json:
         print(json.dumps([asdict(lease) for lease in leases], indent=2))
         return 0
@@ -38,3 +44,10 @@ def main(argv: Sequence[str]) -> int:
             f"{lease.user}: card {cards} for {duration(time.time() - lease.since)} (PID {lease.pid}: {lease.command})"
         )
     return 0
+
+
+def _minutes(text: str) -> int:
+    minutes = int(text)
+    if not 0 <= minutes <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {_LONGEST} (a week)")
+    return minutes

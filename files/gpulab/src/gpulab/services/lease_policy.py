@@ -1,4 +1,4 @@
-"""What besides free cards decides about a lease: the golden hours, and whose MIG instance is whose."""
+"""What besides free cards decides about a lease: the golden hours, whose MIG instance is whose, and a coming change."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..adapters.callers import in_group
 from ..adapters.clock import server_now
 from ..rules.windows import OK, REFUSE, verdict
 from ..settings import Settings, Windows
+from . import lease_drain
 from .bindings import read_bindings
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Policy:
         now: server time, naive.
         language: of sentences, `en` or `zh`.
         admin: tells whether an account is an admin's; those are only warned.
+        closed: why nobody is given a card, whoever asks; empty when cards are given.
     """
 
     bindings: Mapping[str, str] = field(default_factory=dict)
@@ -37,13 +39,16 @@ class Policy:
     now: datetime = field(default_factory=server_now)
     language: str = "en"
     admin: Callable[[str], bool] = field(default=lambda user: in_group(user, names.ADMINS_GROUP))
+    closed: str = ""
 
     def judge(self, request: Request, user: str) -> tuple[str, str]:
-        """Hold a request against the golden hours, as if it were served now.
+        """Hold a request against the rules, as if it were served now.
 
         Returns:
             Why it has to wait whatever is free, and what to tell whoever is served; each may be empty.
         """
+        if self.closed:
+            return self.closed, ""
         found = verdict(
             self.windows.table,
             cards=request.cards,
@@ -64,4 +69,11 @@ def load_policy(root: Path, settings: Settings) -> Policy:
         root: the folder that stands for `/`.
         settings: of the server.
     """
-    return Policy(read_bindings(root), settings.windows, language=settings.lab.language)
+    now, language = server_now(), settings.lab.language
+    return Policy(
+        read_bindings(root),
+        settings.windows,
+        now,
+        language,
+        closed=lease_drain.reason(now, language, root),
+    )
