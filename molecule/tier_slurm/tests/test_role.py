@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from conftest import until
@@ -126,9 +128,17 @@ def test_the_way_out_is_complete_and_the_way_back_knows_the_past(host: Host, as_
     ran = play(tasks="absent.yml")
     assert ran.returncode != 0
     assert f"Slurm still runs jobs: {running} (bob)" in ran.said
-    host.run_expect([0], f"scancel {running}")
-    until(lambda: not host.check_output("squeue -h"), 60, "nothing runs")
-    ran = play(tasks="absent.yml")
+    with ThreadPoolExecutor() as apart:
+        drain = apart.submit(play, tasks="in_use.yml", rescale_drain=True, rescale_drain_minutes=1)
+        until(lambda: "gpulab-drain" in host.check_output("scontrol show reservation"), 60, "nothing new starts")
+        late = submit(as_member, "bob", "--gres=gpu:1 --wrap 'sleep 900'")
+        time.sleep(5)
+        assert (state(host, late), state(host, running)) == ("PENDING", "RUNNING")
+        host.run_expect([0], f"scancel {running}")
+        assert drain.result(120).returncode == 0, drain.result().stdout
+    host.run_expect([0], "scontrol delete ReservationName=gpulab-drain")
+    until(lambda: state(host, late) == "RUNNING", 60, "the late one runs")
+    ran = play(tasks="absent.yml", rescale_force=True)
     assert ran.returncode == 0, ran.stdout
     leftovers = (
         "/etc/slurm /var/lib/slurm /etc/munge /var/lib/mysql /usr/local/bin/gpu-why /etc/systemd/system/slurm*.d"
