@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -167,8 +168,9 @@ def test_members_without_the_right_cannot_be_urgent(as_member: Person) -> None:
 
 @pytest.mark.parametrize("unit", ["slurmctld", "slurmd", "slurmdbd", "munge"])
 def test_a_daemon_that_is_killed_comes_back_and_jobs_go_on(host: Host, as_member: Person, unit: str) -> None:
-    job = submit(as_member, "bob", "--gres=gpu:1 --wrap 'sleep 300'")
+    job = submit(as_member, "bob", "--gres=gpu:1 --wrap 'sleep 900'")
     until(lambda: state(host, job) == "RUNNING", 30, "the job runs")
+    time.sleep(10)  # slurmctld writes its state every few seconds; what it never wrote it cannot know again
     before = host.check_output(f"systemctl show -P MainPID {unit}")
     host.run_expect([0], f"systemctl kill --kill-whom=main --signal=KILL {unit}")
     until(
