@@ -9,118 +9,25 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-TOP = Path(__file__).resolve().parent.parent
-IMAGE = "debian13"
-MACHINE = "gpulab-bench"
-FLOOR_MACHINE = "gpulab-bench-floor"
-ROUNDS = 3
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One line of the table.
-
-    Attributes:
-        what: what was compared.
-        ours: measured value of gpulab.
-        other: measured value of the alternative.
-        unit: of both: `s`, `tasks` or `MiB`.
-        limit: the largest ratio ours / other that we accept; None when it is only told.
-    """
-
-    what: str
-    ours: float
-    other: float
-    unit: str
-    limit: float | None
-
-    @property
-    def ratio(self) -> float:
-        """Return ours / other."""
-        return self.ours / self.other
-
-    @property
-    def holds(self) -> bool:
-        """Return whether the limit is kept."""
-        return self.limit is None or self.ratio <= self.limit
-
-
-@dataclass(frozen=True)
-class Run:
-    """One playbook run: wall time in seconds, tasks that ran, tasks that changed something."""
-
-    seconds: float
-    tasks: int
-    changed: int
-
-
-def podman(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run podman; its complaint is ours when it fails."""
-    done = subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False, **options)
-    if done.returncode:
-        sys.exit(f"bench: podman {' '.join(arguments[:3])} ... failed: {done.stderr.strip()}")
-    return done
-
-
-def start(name: str) -> None:
-    """Start a bare server."""
-    subprocess.run(["podman", "rm", "--force", "--time", "0", name], capture_output=True, check=False)
-    done = subprocess.run(
-        [TOP / "scripts" / "machine", name, IMAGE, "gpu1"], capture_output=True, check=False, text=True
-    )
-    if done.returncode:
-        sys.exit(f"bench: {done.stderr.strip()}")
-
-
-def inventory(folder: Path, members: int) -> Path:
-    """Write an inventory with so many members, each with a key, and return its path."""
-    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43
-    people = [{"name": "alice", "admin": True, "ssh_keys": [key]}]
-    people += [
-        {"name": f"member{number:04}", "mail": f"member{number:04}@example.org", "ssh_keys": [key]}
-        for number in range(1, members)
-    ]
-    host = {"ansible_connection": "containers.podman.podman", "ansible_podman_mount_detection": False}
-    variables = {
-        "lab_admin": "alice",
-        "lab_members": people,
-        "gpu_tier": "table",
-        "simulated_cards": "a100-sxm4-80gb:4",
-    }
-    path = folder / f"{members}.yml"
-    path.write_text(json.dumps({"gpu_servers": {"hosts": {MACHINE: host}, "vars": variables}}))
-    return path
-
-
-def play(playbook: Path, hosts: Path, *options: str) -> Run:
-    """Run a playbook and count."""
-    began = time.perf_counter()
-    command = ["ansible-playbook", "--inventory", str(hosts), str(playbook), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TOP)
-    seconds = time.perf_counter() - began
-    if done.returncode:
-        sys.exit(f"bench: {playbook.name} failed:\n{done.stdout[-3000:]}{done.stderr[-2000:]}")
-    recap = done.stdout.rsplit("PLAY RECAP", 1)[1]
-    counts = dict(part.split("=") for part in recap.split() if "=" in part)
-    return Run(seconds, int(counts["ok"]) + int(counts["skipped"]), int(counts["changed"]))
-
-
-def quiet(playbook: Path, hosts: Path) -> Run:
-    """Return the fastest of several runs that change nothing."""
-    runs = [play(playbook, hosts) for _ in range(ROUNDS)]
-    if any(run.changed for run in runs):
-        sys.exit(f"bench: a repeated run of {playbook.name} changed something")
-    return min(runs, key=lambda run: run.seconds)
-
-
-def say(text: str) -> None:
-    """Tell how far we are."""
-    print(f"... {text}", file=sys.stderr, flush=True)
+from measure import (
+    MACHINE,
+    ROUNDS,
+    TOP,
+    Figure,
+    apt_floor,
+    inventory,
+    packages,
+    play,
+    podman,
+    quiet,
+    remove,
+    say,
+    start,
+)
+from slurm import measure_slurm
 
 
 def measure_site(folder: Path) -> list[Figure]:
@@ -132,7 +39,7 @@ def measure_site(folder: Path) -> list[Figure]:
     say("first run with 10 members")
     first = play(site, few)
     say("the same packages with apt-get alone")
-    floor = apt_floor()
+    floor = apt_floor(packages(MACHINE))
     say(f"no-change runs with 10 members ({ROUNDS} times)")
     ten = quiet(site, few)
     say("no-change runs with a loop of ansible.builtin.user over 10 members")
@@ -150,18 +57,6 @@ def measure_site(folder: Path) -> list[Figure]:
         Figure("tasks of a no-change run / allowed", ten.tasks, 75, "tasks", 1.0),
         Figure("10 members unchanged, role members / loop", members_only.seconds, loop.seconds, "s", None),
     ]
-
-
-def apt_floor() -> float:
-    """Install the packages that the site added to the bare server, on another one, with apt-get alone."""
-    listing = "dpkg-query --show --showformat='${Package}\\n' | sort"
-    start(FLOOR_MACHINE)
-    before = set(podman("exec", FLOOR_MACHINE, "sh", "-c", listing).stdout.split())
-    after = set(podman("exec", MACHINE, "sh", "-c", listing).stdout.split())
-    command = ["apt-get", "install", "--yes", "-qq", "--no-install-recommends", *sorted(after - before)]
-    began = time.perf_counter()
-    podman("exec", "--env", "DEBIAN_FRONTEND=noninteractive", FLOOR_MACHINE, *command)
-    return time.perf_counter() - began
 
 
 def measure_commands() -> list[Figure]:
@@ -254,8 +149,8 @@ def main(argv: list[str]) -> int:
         place = Path(folder)
         figures = measure_site(place) + measure_commands() + measure_allocator(place) + measure_sampler(place)
         figures += measure_report()
-    for machine in (MACHINE, FLOOR_MACHINE):
-        podman("rm", "--force", "--time", "0", machine)
+        figures += measure_slurm(place)
+    remove()
     width = max(len(figure.what) for figure in figures)
     print(f"{'':{width}}  {'ours':>10}  {'other':>10}  {'ratio':>7}  limit")
     for figure in figures:

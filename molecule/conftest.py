@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from testinfra.host import Host
 
 
+_FACTS = ["!all", "!min", "distribution", "service_mgr", "python", "user", "platform", "pkg_mgr"]
+"""What playbooks/site.yml gathers."""
+
+
 @functools.cache
 def _inventory() -> dict[str, dict[str, Any]]:
     """Return host variables by host name, as Ansible itself reads the inventory."""
@@ -114,7 +118,7 @@ def play(request: pytest.FixtureRequest, host: Host, tmp_path_factory: pytest.Te
         if tasks:
             path = alone
             include = {"ansible.builtin.include_role": {"name": scenario.name, "tasks_from": tasks}}
-            path.write_text(json.dumps([{"hosts": "gpu_servers", "gather_facts": False, "tasks": [include]}]))
+            path.write_text(json.dumps([{"hosts": "gpu_servers", "gather_subset": _FACTS, "tasks": [include]}]))
         command = ["ansible-playbook", "-i", inventory, "-l", name, "-e", json.dumps(variables), *options, str(path)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         return Played(done.returncode, done.stdout)

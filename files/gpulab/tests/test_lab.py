@@ -52,8 +52,6 @@ def test_a_tiers_name_overrides_the_size():
         ({"group_size": "seven"}, "group_size is 'seven'; give a whole number"),
         ({"group_size": None}, None),
         ({"gpu_tier": "cloud"}, "gpu_tier is 'cloud'; give one of auto, table, allocator, slurm"),
-        ({"group_size": 17}, "group_size is 17, which asks for the slurm tier; .* set gpu_tier: allocator"),
-        ({"gpu_tier": "slurm"}, "gpu_tier is slurm, which asks for the slurm tier"),
         ({"lab_language": "fr"}, "lab_language is 'fr'; give one of en, zh"),
         ({"lab_admin": None}, "lab_admin is not set; name the account"),
         ({"lab_admin": ""}, "lab_admin is ''; name the account"),

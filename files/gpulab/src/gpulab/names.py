@@ -50,6 +50,9 @@ LEASES_DIR = RUN_DIR / "leases"
 QUEUE_DIR = RUN_DIR / "queue"
 BROKER_SOCKET = RUN_DIR / "broker.sock"
 
+SLURM_CARDS_FILE = RUN_DIR / "slurm-cards"
+"""A line for each card and MIG instance, when slurmd started: device file and UUID; members' tasks look them up."""
+
 SAMPLES_FILE = STATE_DIR / "samples" / "samples.db"
 """What runs on the cards, minute by minute (adapters/sample_store.py); admins may read it."""
 

@@ -42,7 +42,7 @@ def nodes_of(card: Card, instance: MigDevice | None = None, root: Path = Path("/
     nodes = (f"/dev/nvidia{card.minor}",)
     if instance is None:
         return nodes
-    minors = _mig_minors(root)
+    minors = mig_minors(root)
     gpu = f"gpu{card.minor}/gi{instance.gpu_instance}"
     try:
         numbers = (minors[f"{gpu}/access"], minors[f"{gpu}/ci{instance.compute_instance}/access"])
@@ -95,8 +95,8 @@ def _recipes(card: Card, instance: MigDevice | None, root: Path) -> Iterator[tup
         yield from ((node, ("-f", file)) for node, file in zip(capabilities, files, strict=True))
 
 
-def _mig_minors(root: Path) -> dict[str, int]:
-    """Read `gpu0/gi1/ci0/access 13` and the like."""
+def mig_minors(root: Path = Path("/")) -> dict[str, int]:
+    """Return the minor numbers of MIG's capability files, by name such as `gpu0/gi1/ci0/access`; empty without MIG."""
     try:
         lines = (root / _MINORS).read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError):

@@ -33,6 +33,7 @@ SUBCOMMANDS = {
     "report": ("report", "show who used the cards, how well, and what to change"),
     "sample": ("sample", "look at the cards and keep what runs on them; every minute as a service"),
     "settings": ("settings", "print the settings in force, or check a file"),
+    "slurm": ("slurm", "put the golden hours of this moment into Slurm; make its cards ready"),
     "windows": ("windows", "show the golden hours, and which of them it is now"),
     "schedule-write": ("schedule_write", "change the booking sheet for the member who calls through sudo (internal)"),
 }

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .windows import Window
 
 TIERS = ("table", "allocator", "slurm")
-BUILT_TIERS = ("table", "allocator")
-"""The tiers this release can install."""
 
 TABLE_AT_MOST = 4
 ALLOCATOR_AT_MOST = 10
@@ -116,13 +114,7 @@ def parse_lab(raw: Mapping[str, Any], *, defined: Iterable[str]) -> Lab:
 def _tier(raw: Mapping[str, Any], size: int, *, explicit: bool) -> tuple[str, str]:
     asked = _choice(raw, "gpu_tier", ("auto", *TIERS))
     origin = f"group_size is {size}" if explicit else f"{size} present members"
-    tier, reason = (tier_for(size), origin) if asked in {"", "auto"} else (asked, f"gpu_tier is {asked}")
-    if tier not in BUILT_TIERS:
-        raise InputError(
-            f"{reason}, which asks for the {tier} tier; this release installs {', '.join(BUILT_TIERS)} only: "
-            f"set gpu_tier: {BUILT_TIERS[-1]}"
-        )
-    return tier, reason
+    return (tier_for(size), origin) if asked in {"", "auto"} else (asked, f"gpu_tier is {asked}")
 
 
 def _group_size(value: object) -> int:
