@@ -12,7 +12,7 @@ import pytest
 
 SITE = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "playbooks" / "site.yml"
 PLAYBOOK = ["ansible-playbook", "-i", os.environ["MOLECULE_INVENTORY_FILE"], str(SITE)]
-CUT = ("cut1", "cut2", "cut3")
+CUT = ("cut1", "cut2")
 SEED = int(os.environ.get("GPULAB_SEED", str(time.time_ns())))
 
 # What a machine is, as far as gpulab makes it: every file it keeps, with owner and mode, without the times in them,
