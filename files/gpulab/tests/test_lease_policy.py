@@ -59,6 +59,10 @@ def test_a_drain_ends_by_itself_or_by_hand_and_a_bad_note_closes_nothing(tmp_pat
     (tmp_path / "run/gpulab/drain").write_text("{")
     assert lease_drain.reason(AFTERNOON, "en", tmp_path, told.append) == ""
     assert "is not JSON" in told[0]
+    lease_drain.begin(AFTERNOON.timestamp() + 60, tmp_path)
+    lease_drain.end(tmp_path)
+    lease_drain.end(tmp_path)
+    assert list((tmp_path / "run/gpulab").iterdir()) == []
     for odd in (None, "later", [1]):
         lease_drain.begin(odd, tmp_path)
         assert lease_drain.reason(AFTERNOON, "en", tmp_path) == ""

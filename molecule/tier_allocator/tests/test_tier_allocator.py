@@ -443,6 +443,7 @@ def test_the_way_out_refuses_while_work_runs_or_ends_it_and_leaves_nothing(
     assert as_member("carol", "allocate_gpu -- true").rc == 0, "and nothing was taken away"
     start(host, "carol", "allocate_gpu -- sh -c 'trap \"echo saved >~/saved; exit\" TERM; sleep 900 & wait'")
     eventually(lambda: len(leases(host)) == 2, "carol has a card")
+    host.run_expect([0], "gpulab leases --drain 5")
     ran = play(tasks="absent.yml", rescale_force=True)
     assert ran.returncode == 0, ran.stdout
     assert host.run(f"kill -0 {lease['pid']}").rc != 0

@@ -30,8 +30,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--drain", type=_minutes, metavar="MINUTES", help="give no new ones for so long; 0: again")
     arguments = parser.parse_args(argv)
     try:
-        if arguments.drain is not None:
+        if arguments.drain:
             lease_drain.begin(time.time() + 60 * arguments.drain)
+        elif arguments.drain == 0:
+            lease_drain.end()
         leases = live_leases()
     except PermissionError:
         raise NotPermittedError("only root may read and write the files of the leases; use gpu-status") from None

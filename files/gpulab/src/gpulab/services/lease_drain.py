@@ -23,12 +23,21 @@ _SENTENCES = {
 
 
 def begin(until: float, root: Path = Path("/")) -> None:
-    """Give no lease until a moment, in seconds since the epoch; a moment that is over opens the server again.
+    """Give no lease until a moment, in seconds since the epoch.
 
     Raises:
         OSError: it cannot be noted down.
     """
     state.save(_path(root), until)
+
+
+def end(root: Path = Path("/")) -> None:
+    """Give leases again.
+
+    Raises:
+        OSError: the note cannot be taken away.
+    """
+    _path(root).unlink(missing_ok=True)
 
 
 def reason(now: datetime, language: str, root: Path = Path("/"), log: Callable[[str], None] = print) -> str:
