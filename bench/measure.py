@@ -49,10 +49,11 @@ class Figure:
 
 @dataclass(frozen=True)
 class Run:
-    """One playbook run: wall time in seconds, tasks that ran, tasks that changed something."""
+    """One playbook run: wall time in seconds, all tasks, those that were not skipped, those that changed something."""
 
     seconds: float
     tasks: int
+    ran: int
     changed: int
 
 
@@ -105,7 +106,8 @@ def play(playbook: Path, hosts: Path, *options: str) -> Run:
         sys.exit(f"bench: {playbook.name} failed:\n{done.stdout[-3000:]}{done.stderr[-2000:]}")
     recap = done.stdout.rsplit("PLAY RECAP", 1)[1]
     counts = dict(part.split("=") for part in recap.split() if "=" in part)
-    return Run(seconds, int(counts["ok"]) + int(counts["skipped"]), int(counts["changed"]))
+    ran = int(counts["ok"])
+    return Run(seconds, ran + int(counts["skipped"]), ran, int(counts["changed"]))
 
 
 def quiet(playbook: Path, hosts: Path, *options: str) -> Run:
