@@ -29,17 +29,17 @@ report: ## who used the cards: INVENTORY=path [PERIOD="--last 14d"]
 accept: ## ask live servers whether the promises hold: INVENTORY=path
 	@scripts/accept $(INVENTORY)
 
-test: ## run every test: lint, unit, containers, kernel
-	@scripts/test all
+test: ## run every test: lint, unit, containers, kernel [SYSTEM=debian12]
+	@SYSTEM=$(SYSTEM) scripts/test all
 
 test-unit: ## run the unit tests
 	@scripts/test unit
 
-test-containers: ## run the container tests [SCENARIO=members]
-	@scripts/test containers $(SCENARIO)
+test-containers: ## run the container tests [SCENARIO=members] [SYSTEM=debian12]
+	@SYSTEM=$(SYSTEM) scripts/test containers $(SCENARIO)
 
 test-kernel: ## run the tests that need a kernel of their own [SYSTEM=debian12]
-	@scripts/test kernel $(SYSTEM)
+	@SYSTEM=$(SYSTEM) scripts/test kernel
 
 lint: ## ansible-lint, yamllint, ruff, mypy, shellcheck
 	@scripts/test lint

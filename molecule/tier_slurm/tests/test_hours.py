@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ...conftest import Person
 
-MACHINES = ["debian13"]  # which hour it is depends on nothing of the release; that jobs are judged is in test_jobs.py
 DAY = "2026-12-02"  # a Wednesday
 
 
