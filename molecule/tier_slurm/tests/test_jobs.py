@@ -11,6 +11,8 @@ import pytest
 from conftest import until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from testinfra.host import Host
 
     from ...conftest import Person
@@ -192,3 +194,57 @@ def test_the_database_may_be_away_for_a_while(host: Host, as_member: Person) -> 
     until(
         lambda: host.run(f"sacct -n -P -X -j {job} -o State").stdout.strip() == "COMPLETED", 120, "its record is there"
     )
+
+
+@pytest.fixture
+def small_var(host: Host) -> Iterator[str]:
+    """Keep what Slurm writes on a file system of 24 MiB for a while; return the path of a file to fill it with."""
+    place, small = "/var/lib/slurm", "/mnt/small-var"
+    daemons = "slurmctld slurmd"
+    host.run_expect([0], f"systemctl stop {daemons}")
+    host.run_expect([0], f"mkdir -p {small} && mount -t tmpfs -o size=24M small-var {small}")
+    host.run_expect(
+        [0], f"cp -a {place}/. {small}/ && chown --reference={place} {small} && mount --bind {small} {place}"
+    )
+    host.run_expect([0], f"systemctl start {daemons}")
+    yield f"{place}/fill"
+    host.run("scancel --state=RUNNING; scancel --state=PENDING")
+    until(lambda: not host.check_output("squeue --noheader"), 60, "no job is left")
+    host.run_expect([0], f"systemctl stop {daemons}")
+    host.run_expect([0], f"rm -f {place}/fill; umount {place} && cp -a {small}/. {place}/ && umount {small}")
+    host.run_expect([0], f"systemctl start {daemons}")
+    until(lambda: "idle" in host.run("sinfo --noheader --format=%T").stdout, 60, "the node is back")
+
+
+def test_a_full_disk_costs_no_job_and_no_daemon(host: Host, as_member: Person, small_var: str) -> None:
+    until(lambda: as_member("bob", "timeout 20 srun --gres=gpu:1 true").rc == 0, 60, "jobs can be run")
+    job = submit(as_member, "bob", "--gres=gpu:1 --wrap 'sleep 900'")
+    until(lambda: state(host, job) == "RUNNING", 30, "the job runs")
+    before = host.check_output("systemctl show -P MainPID slurmctld slurmd")
+    host.run(f"dd if=/dev/zero of={small_var} bs=64k")
+    assert host.check_output("df --output=avail /var/lib/slurm | tail -1").strip() == "0"
+    refused = as_member("bob", "sbatch --gres=gpu:1 --wrap true")
+    assert refused.rc != 0, "a job that cannot be kept is not taken"
+    assert "I/O error" in refused.stderr, refused.stderr
+    time.sleep(10)  # the controller fails to write its state meanwhile
+    assert state(host, job) == "RUNNING"
+    assert host.check_output("systemctl show -P MainPID slurmctld slurmd") == before
+    host.run_expect([0], f"rm {small_var}")
+    until(lambda: as_member("bob", "timeout 20 srun --gres=gpu:1 true").rc == 0, 60, "jobs can be run again")
+    time.sleep(10)
+    host.run_expect([0], "systemctl kill --kill-whom=main --signal=KILL slurmctld")
+    until(lambda: host.run("scontrol ping").stdout.find("UP") >= 0, 30, "the controller is there again")
+    assert state(host, job) == "RUNNING", "what was written after the disk had room again is whole"
+
+
+def test_a_job_that_died_with_the_machine_does_not_seem_to_run(host: Host, as_member: Person) -> None:
+    job = submit(as_member, "bob", "--gres=gpu:1 --no-requeue --wrap 'sleep 900'")
+    until(lambda: state(host, job) == "RUNNING", 30, "the job runs")
+    time.sleep(10)  # its state is written
+    # A power cut: everything ends at once and unsaid. Then the daemons start together, as at boot.
+    host.run_expect([0], "systemctl kill --signal=KILL slurmctld slurmd; pkill --signal KILL slurmstepd; true")
+    host.run_expect([0], "systemctl restart slurmctld slurmd")
+    time.sleep(25)  # a node must have been up for 20 s before the controller believes it about missing jobs
+    host.run_expect([0], "systemctl start gpulab-slurm-boot.service")
+    until(lambda: state(host, job) not in {"RUNNING", "COMPLETING"}, 60, "the job is known to have ended")
+    until(lambda: as_member("bob", "timeout 20 srun --gres=gpu:1 true").rc == 0, 90, "another job can be run")
