@@ -203,9 +203,7 @@ def small_var(host: Host) -> Iterator[str]:
     daemons = "slurmctld slurmd"
     host.run_expect([0], f"systemctl stop {daemons}")
     host.run_expect([0], f"mkdir -p {small} && mount -t tmpfs -o size=24M small-var {small}")
-    host.run_expect(
-        [0], f"cp -a {place}/. {small}/ && chown --reference={place} {small} && mount --bind {small} {place}"
-    )
+    host.run_expect([0], f"cp -a {place}/. {small}/ && mount --bind {small} {place}")
     host.run_expect([0], f"systemctl start {daemons}")
     yield f"{place}/fill"
     host.run("scancel --state=RUNNING; scancel --state=PENDING")
@@ -242,7 +240,8 @@ def test_a_job_that_died_with_the_machine_does_not_seem_to_run(host: Host, as_me
     until(lambda: state(host, job) == "RUNNING", 30, "the job runs")
     time.sleep(10)  # its state is written
     # A power cut: everything ends at once and unsaid. Then the daemons start together, as at boot.
-    host.run_expect([0], "systemctl kill --signal=KILL slurmctld slurmd; pkill --signal KILL slurmstepd; true")
+    host.run_expect([0], "systemctl kill --signal=KILL slurmctld slurmd; true")
+    host.run_expect([0], "pkill --signal KILL slurmstepd; pkill --signal KILL --uid bob; true")
     host.run_expect([0], "systemctl restart slurmctld slurmd")
     time.sleep(25)  # a node must have been up for 20 s before the controller believes it about missing jobs
     host.run_expect([0], "systemctl start gpulab-slurm-boot.service")
