@@ -8,8 +8,8 @@ MAKEFLAGS += --no-print-directory
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
 
-demo: ## provision the simulated server [GROUP_SIZE=4]
-	@scripts/demo up $(GROUP_SIZE)
+demo: ## provision the simulated server [GROUP_SIZE=4] [VARS="rescale_force=true"]
+	@scripts/demo up $(if $(GROUP_SIZE),--extra-vars group_size=$(GROUP_SIZE)) $(if $(VARS),--extra-vars "$(VARS)")
 
 demo-shell: ## log in to the simulated server [USER=alice]
 	@scripts/demo shell $(if $(filter command,$(firstword $(origin USER))),$(USER),alice)
@@ -17,11 +17,11 @@ demo-shell: ## log in to the simulated server [USER=alice]
 demo-down: ## remove the simulated server
 	@scripts/demo down
 
-site: ## provision real servers: INVENTORY=path
-	@scripts/site $(INVENTORY)
+site: ## provision real servers: INVENTORY=path [VARS="rescale_drain=true"]
+	@scripts/site $(INVENTORY) $(if $(VARS),--extra-vars "$(VARS)")
 
-plan: ## show what `make site` would change: INVENTORY=path
-	@scripts/site --plan $(INVENTORY)
+plan: ## show what `make site` would change: INVENTORY=path [VARS="group_size=7"]
+	@scripts/site --plan $(INVENTORY) $(if $(VARS),--extra-vars "$(VARS)")
 
 report: ## who used the cards: INVENTORY=path [PERIOD="--last 14d"]
 	@scripts/report $(INVENTORY) $(PERIOD)
