@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-shell demo-down site plan report accept test test-unit test-containers test-kernel lint bench clean
+.PHONY: help demo demo-shell demo-down site plan report accept backup restore test test-unit test-containers test-kernel lint bench clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -28,6 +28,12 @@ report: ## who used the cards: INVENTORY=path [PERIOD="--last 14d"]
 
 accept: ## ask live servers whether the promises hold: INVENTORY=path
 	@scripts/accept $(INVENTORY)
+
+backup: ## save accounts, bookings, samples, accounting: INVENTORY=path [FOLDER=backups]
+	@scripts/backup $(INVENTORY) $(FOLDER)
+
+restore: ## a new server gets its newest backup, and the whole site: INVENTORY=path [FOLDER=backups]
+	@scripts/backup --restore $(INVENTORY) $(FOLDER)
 
 test: ## run every test: lint, unit, containers, kernel [SYSTEM=debian12]
 	@SYSTEM=$(SYSTEM) scripts/test all

@@ -91,6 +91,14 @@ def read_accounts(root: Path = Path("/")) -> dict[str, Account]:
     return accounts
 
 
+def read_secrets(root: Path = Path("/")) -> dict[str, str]:
+    """Read the second field of shadow for each name: a hash as crypt(5) makes it, or what opens nothing.
+
+    Errors as with read_accounts.
+    """
+    return {fields[0]: fields[1] for fields in _records(root / "etc/shadow", _SHADOW_FIELDS)}
+
+
 def read_groups(root: Path = Path("/")) -> dict[str, Group]:
     """Read group; errors as with read_accounts."""
     groups: dict[str, Group] = {}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SUBCOMMANDS = {
+    "backup": ("backup", "save accounts, bookings, samples and Slurm's accounting in one file"),
     "broker": ("broker", "give cards to those who ask through allocate_gpu (internal)"),
     "check-gpu": ("check_gpu", "compare bookings with what runs on the cards; mail who should know"),
     "dataset-write": (
@@ -31,6 +32,7 @@ SUBCOMMANDS = {
     "quota": ("quota", "disk limits: who uses how much, bring them back, mail who is near one"),
     "reclaim": ("reclaim", "ask the owners of idle processes; show who is idle since when"),
     "report": ("report", "show who used the cards, how well, and what to change"),
+    "restore": ("restore", "put a backup back on a new server"),
     "sample": ("sample", "look at the cards and keep what runs on them; every minute as a service"),
     "settings": ("settings", "print the settings in force, or check a file"),
     "slurm": ("slurm", "put the golden hours of this moment into Slurm; make its cards ready"),
