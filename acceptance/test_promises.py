@@ -87,6 +87,31 @@ def test_the_kernel_refuses_a_card_to_a_members_session(server: Server) -> None:
     assert "not permitted" in tried.stderr, tried.stderr.strip()
 
 
+@promise("S5", "scheduler")
+def test_the_scheduler_takes_a_members_job(server: Server) -> None:
+    only_in(server, "slurm")
+    # --test-only: says when the job would start, and submits nothing (sbatch(1)).
+    answer = server.as_member("sbatch --test-only --gres=gpu:1 --time=1 --wrap true")
+    assert answer.rc == 0, answer.stderr.strip()
+
+
+@promise("S5", "scheduler")
+def test_every_member_has_an_account_in_the_database(server: Server) -> None:
+    only_in(server, "slurm")
+    known = set(server.told("sacctmgr --noheader --parsable2 show assoc format=user").split())
+    missing = [name for name in server.members if name not in known]
+    assert not missing, f"without an account in Slurm: {', '.join(missing)}"
+
+
+@promise("S5", "jobs are confined")
+def test_jobs_are_held_to_their_cards_and_memory(server: Server) -> None:
+    only_in(server, "slurm")
+    configuration = server.told("scontrol show config")
+    assert re.search(r"^TaskPlugin\s*=.*task/cgroup", configuration, re.MULTILINE), "task/cgroup is not in force"
+    for setting in ("ConstrainDevices", "ConstrainRAMSpace"):
+        assert re.search(rf"^{setting}\s*=\s*yes", configuration, re.MULTILINE), f"{setting} is not yes"
+
+
 @promise("S6", "golden hours")
 def test_members_see_the_golden_hours(server: Server) -> None:
     shown = server.as_member("gpulab windows --json")
@@ -168,6 +193,17 @@ def test_a_report_of_today_can_be_made(server: Server) -> None:
     assert "gpulab report" in server.told("cat /etc/cron.d/gpulab"), "nobody is mailed one"
 
 
+@promise("S14", "job templates and answers")
+def test_members_have_templates_and_are_told_why_they_wait(server: Server) -> None:
+    only_in(server, "slurm")
+    found = server.as_member(f"cat {PUBLIC}/GPU_SCHEDULE/examples/*.sbatch")
+    assert found.rc == 0, found.stderr.strip()
+    assert "--requeue" in found.stdout
+    assert "--signal=B:USR1@" in found.stdout
+    answer = server.as_member("gpu-why")
+    assert answer.rc == 0, answer.stderr.strip()
+
+
 @promise("S15", "driver")
 def test_driver_and_library_belong_together_and_stay(server: Server) -> None:
     info = server.document(f"{GPULAB} info --json")
@@ -206,3 +242,14 @@ def test_nothing_that_root_runs_can_be_written_by_others(server: Server) -> None
         "\\( -perm /002 -o ! -user root \\) ! -path '/var/lib/gpulab/*/projects/*' 2>/dev/null | head -n 5"
     )
     assert not found, f"writable by others or not root's: {found.split()}"
+
+
+@promise("S19", "every machine serves")
+def test_no_node_is_lost(server: Server) -> None:
+    only_in(server, "slurm")
+    nodes = [line.split("|") for line in server.told("sinfo --noheader --Node --format='%N|%T'").splitlines()]
+    assert nodes, "Slurm knows no machine"
+    lost = {
+        name: state for name, state in nodes if state.startswith(("down", "fail", "unknown")) or state.endswith("*")
+    }
+    assert not lost, f"nodes that do not answer: {', '.join(f'{name} ({state})' for name, state in lost.items())}"

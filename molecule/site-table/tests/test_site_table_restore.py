@@ -1,0 +1,56 @@
+"""The server is lost, and a new one under its name gets what people owned. Runs last: it costs the machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Person, Play
+    from testinfra.host import Host
+
+
+def owned(host: Host) -> dict[str, str]:
+    """Return what members would miss."""
+    return {
+        "accounts": host.check_output("getent passwd alice bob carol"),
+        "password": host.check_output("getent shadow bob | cut -d: -f2"),
+        "bookings": host.check_output("cat /home/admin/gpu_schedule.csv"),
+        "who changed them": host.check_output("cat /var/lib/gpulab/booking/audit.jsonl"),
+    }
+
+
+def test_a_lost_server_comes_back_from_its_backup(host: Host, as_member: Person, play: Play, tmp_path: Path) -> None:
+    host.run_expect([0], "echo bob:correct-horse | chpasswd")
+    assert as_member("bob", "gpu-schedule add kept --gpu 0 --start now --hours 3").rc == 0
+    before = owned(host)
+    saved = play(playbook="../../playbooks/backup.yml", backup_folder=str(tmp_path))
+    assert saved.returncode == 0, saved.stdout
+    (backup,) = tmp_path.glob("*.tar.gz")
+    host.run_expect([1], "find /var/lib/gpulab -name '*.tar.gz' | grep .")
+
+    refused = play(playbook="../../playbooks/restore.yml", backup_folder=str(tmp_path / "none"))
+    assert "There is no backup of" in refused.said
+    name = host.backend.name
+    subprocess.run(["podman", "rm", "--force", "--time", "0", name], check=True, capture_output=True)
+    image = name.rpartition("-")[2]
+    machine = [f"{os.environ['MOLECULE_PROJECT_DIRECTORY']}/scripts/machine", name, image, image]
+    subprocess.run(machine, check=True, capture_output=True)
+    cards = play(playbook="../shared/prepare.yml")
+    assert cards.returncode == 0, cards.stdout
+
+    # In another order, new accounts would get other numbers.
+    people = [
+        {"name": "carol"},
+        {"name": "bob", "mail": "bob@example.org", "gpu": "mig-3-0"},
+        {"name": "alice", "full_name": "Alice", "mail": "alice@example.org", "admin": True},
+    ]
+    done = play(playbook="../../playbooks/restore.yml", backup_folder=str(tmp_path), lab_members=people)
+    assert done.returncode == 0, done.stdout
+    assert owned(host) == before
+    assert "kept" in as_member("carol", "gpu-schedule list").stdout
+    again = host.run(f"/opt/gpulab/current/bin/gpulab restore /nowhere/{backup.name}")
+    assert "there is no backup at" in again.stderr
