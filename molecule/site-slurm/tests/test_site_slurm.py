@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from conftest import Person, Play
+    from conftest import Acceptance, Person, Play
     from testinfra.backend.base import CommandResult
     from testinfra.host import Host
 
@@ -22,6 +22,13 @@ def session(host: Host, user: str, command: str) -> CommandResult:
         f"systemd-run --quiet --pipe --wait --uid={user} --property=PAMName=login "
         f"sh -lc {shlex.quote(command)} </dev/null"
     )
+
+
+def test_what_was_promised_holds(acceptance: Acceptance) -> None:
+    found = acceptance()
+    assert {name: said for name, said in found.items() if not said.startswith(("holds", "not asked for"))} == {}
+    for name in ("S5 scheduler", "S5 jobs are confined", "S14 job templates and answers", "S19 every machine serves"):
+        assert found[name].startswith("holds"), (name, found[name])
 
 
 def test_no_session_opens_a_card_but_an_admins(host: Host) -> None:
