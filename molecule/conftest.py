@@ -70,10 +70,10 @@ class Person(Protocol):
 
 @pytest.fixture(scope="module")
 def as_member(host: Host) -> Person:
-    """Return a function that types a command as a member, in a login shell."""
+    """Return a function that types a command as a member, in a login shell; one that hangs ends after ten minutes."""
 
     def run(user: str, command: str) -> CommandResult:
-        return host.run(f"runuser -l {user} -c {shlex.quote(command)}")
+        return host.run(f"timeout --foreground 600 runuser -l {user} -c {shlex.quote(command)}")
 
     return run
 
