@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
 import json
 import sqlite3
@@ -39,6 +41,7 @@ def machine(tmp_path):
     with sqlite3.connect(samples) as store:
         store.execute("CREATE TABLE ticks (at)")
         store.execute("INSERT INTO ticks VALUES (7)")
+        store.executemany("INSERT INTO ticks VALUES (?)", [(f"{n * 7919 % 104729}",) for n in range(9000)])
     store.close()
     return machine
 
@@ -54,6 +57,11 @@ def put(root, name, text):
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+
+
+def fake_dump(script):
+    """Stand in for mariadb-dump --result-file=FILE."""
+    return ("sh", "-c", f'file="${{1#--result-file=}}"; {script}', "mariadb-dump")
 
 
 def new_server(tmp_path):
@@ -88,7 +96,7 @@ def test_what_people_own_comes_back_on_a_new_server(machine, saved, tmp_path):
     for name in set(placed) - {backup.SAMPLES}:
         assert (root / name).read_bytes() == (machine.root / name).read_bytes()
     store = sqlite3.connect(root / backup.SAMPLES)
-    assert store.execute("SELECT at FROM ticks").fetchall() == [(7,)]
+    assert store.execute("SELECT at FROM ticks LIMIT 1").fetchall() == [(7,)]
     store.close()
     assert (root / backup.REGISTRY).stat().st_mode & 0o077 == 0
 
@@ -119,10 +127,19 @@ def test_a_server_with_data_of_its_own_is_left_alone(saved, tmp_path):
     assert (root / backup.SHEET).read_text() == "id,user\n2,bob\n"
 
 
+def test_what_is_no_file_is_data_of_its_own_too(saved, tmp_path):
+    root = new_server(tmp_path)
+    (root / backup.SHEET).parent.mkdir(parents=True)
+    (root / "same").write_text(SHEET)
+    (root / backup.SHEET).symlink_to(root / "same")
+    with pytest.raises(InputError, match="data of its own"):
+        backup.restore(saved, backup.World(root))
+
+
 def test_accounts_of_slurm_that_are_in_use_are_left_alone(saved, tmp_path):
     root = new_server(tmp_path)
     put(root, "var/lib/gpulab/slurm/database", "")
-    with pytest.raises(InputError, match="slurm/database"):
+    with pytest.raises(InputError, match="Slurm's accounts are in use on this server"):
         backup.restore(saved, backup.World(root))
 
 
@@ -139,47 +156,63 @@ def test_an_interrupted_restore_goes_on_and_a_second_one_does_nothing(saved, tmp
 def test_the_accounting_database_is_dumped_and_a_failed_dump_is_no_backup(machine, tmp_path):
     (machine.root / "var/lib/mysql/slurm_acct_db").mkdir(parents=True)
     target = tmp_path / "live.tar.gz"
-    backup.make(target, "gpu1", NOW, backup.World(machine.root, dump=("echo", "CREATE TABLE live;")))
+    dump = fake_dump('echo "CREATE TABLE live;" >"$file"')
+    backup.make(target, "gpu1", NOW, backup.World(machine.root, dump=dump))
     with tarfile.open(target) as archive:
         assert archive.extractfile(backup.SLURM).read() == b"CREATE TABLE live;\n"
-    failing = ("sh", "-c", "echo half; echo server has gone away >&2; exit 2")
+    failing = fake_dump('echo half >"$file"; echo "mariadb-dump: server has gone away" >&2; exit 2')
     with pytest.raises(GpulabError, match="server has gone away"):
         backup.make(tmp_path / "no.tar.gz", "gpu1", NOW, backup.World(machine.root, dump=failing))
     assert not (tmp_path / "no.tar.gz").exists()
     assert not list(tmp_path.glob(".backup*"))
 
 
-def test_a_damaged_or_foreign_file_changes_nothing(saved, tmp_path):
-    root = new_server(tmp_path)
-    world = backup.World(root)
+@pytest.mark.parametrize(
+    "name", ["etc/cron.d/evil", "var/lib/gpulab/booking/../../../../etc/shadow", "var/lib/gpulab/booking/.hidden"]
+)
+def test_a_backup_with_other_files_is_refused(saved, tmp_path, name):
+    def smuggle(contents):
+        manifest = json.loads(contents["manifest.json"])
+        contents[name] = b"mallory"
+        manifest["sha256"][name] = hashlib.sha256(b"mallory").hexdigest()
+        contents["manifest.json"] = json.dumps(manifest).encode()
 
+    root = new_server(tmp_path)
+    with pytest.raises(InputError, match="which no backup of gpulab has"):
+        backup.restore(repacked(saved, tmp_path / "smuggled", smuggle), backup.World(root))
+    assert [path.name for path in root.rglob("*")] == ["etc"]
+
+
+def test_a_damaged_file_changes_nothing(saved, tmp_path):
     def spoil(contents):
         contents[backup.SHEET] += b"2,mallory\n"
 
-    with pytest.raises(InputError, match=r"damaged: home/admin/gpu_schedule.csv"):
-        backup.restore(repacked(saved, tmp_path / "spoiled", spoil), world)
-
-    def smuggle(contents):
-        manifest = json.loads(contents["manifest.json"])
-        manifest["sha256"]["etc/cron.d/evil"] = "0" * 64
-        contents["manifest.json"] = json.dumps(manifest).encode()
-
-    with pytest.raises(InputError, match=r"etc/cron\.d/evil"):
-        backup.restore(repacked(saved, tmp_path / "smuggled", smuggle), world)
-
-    def climb(contents):
-        manifest = json.loads(contents["manifest.json"])
-        manifest["sha256"]["var/lib/gpulab/booking/../../../../etc/shadow"] = "0" * 64
-        contents["manifest.json"] = json.dumps(manifest).encode()
-
-    with pytest.raises(InputError, match="etc/shadow"):
-        backup.restore(repacked(saved, tmp_path / "climbing", climb), world)
     half = tmp_path / "half"
     half.write_bytes(saved.read_bytes()[:-200])
-    for path, words in ((half, "damaged"), (tmp_path / "none", "no backup at")):
+    spoiled = repacked(saved, tmp_path / "spoiled", spoil)
+    root = new_server(tmp_path)
+    for path, words in (
+        (spoiled, "damaged: home/admin/gpu_schedule.csv"),
+        (half, "damaged"),
+        (tmp_path / "none", "no backup at"),
+    ):
         with pytest.raises(InputError, match=words):
-            backup.restore(path, world)
+            backup.restore(path, backup.World(root))
     assert [path.name for path in root.rglob("*")] == ["etc"]
+
+
+def test_a_flipped_bit_is_noticed_wherever_it_is(saved, tmp_path):
+    whole = saved.read_bytes()
+    for place in range(
+        10, len(whole), len(whole) // 120
+    ):  # the first ten are gzip's own head, in which a time says nothing
+        spoiled = bytearray(whole)
+        spoiled[place] ^= 4
+        (tmp_path / "spoiled").write_bytes(bytes(spoiled))
+        (root := tmp_path / f"{place}").mkdir()
+        with contextlib.suppress(InputError):
+            backup.restore(tmp_path / "spoiled", backup.World(root))
+        assert not list(root.iterdir()) or (root / backup.SHEET).read_text() == SHEET
 
 
 def test_a_link_in_the_archive_is_refused(saved, tmp_path):
@@ -191,7 +224,7 @@ def test_a_link_in_the_archive_is_refused(saved, tmp_path):
                 new.addfile(member)
             else:
                 new.addfile(member, old.extractfile(member))
-    with pytest.raises(InputError, match="is not a file"):
+    with pytest.raises(InputError, match=f"{backup.SHEET} is not a file"):
         backup.restore(target, backup.World(new_server(tmp_path)))
 
 
@@ -207,6 +240,27 @@ def test_passwords_come_back_to_the_members_who_lack_them(saved, tmp_path):
     assert given.read_text() == f"alice:{HASH}\n"
     again.write("etc/shadow", again.read("etc/shadow").replace("\nalice:*:", "\nalice:$y$own:"))
     assert backup.restore_passwords(saved, world) == (), "alice has chosen another since"
+
+
+def test_a_password_goes_to_nobody_else(saved, tmp_path):
+    (tmp_path / "again").mkdir()
+    again = Machine(tmp_path / "again")
+    world = backup.World(again.root, chpasswd=("false",))
+    backup.restore(saved, world)
+    again.reconcile([{"name": "alice", "admin": True}, {"name": "bob"}])
+    again.write("etc/passwd", again.read("etc/passwd").replace("alice:x:1000:", "alice:x:1007:"))
+    assert backup.restore_passwords(saved, world) == ()
+
+
+def test_what_is_no_hash_never_reaches_chpasswd(saved, tmp_path):
+    def inject(contents):
+        manifest = json.loads(contents["manifest.json"])
+        contents[backup.PASSWORDS] += b"root:\n"
+        manifest["sha256"][backup.PASSWORDS] = hashlib.sha256(contents[backup.PASSWORDS]).hexdigest()
+        contents["manifest.json"] = json.dumps(manifest).encode()
+
+    with pytest.raises(InputError, match="a password that is none"):
+        backup.restore_passwords(repacked(saved, tmp_path / "injected", inject), backup.World(new_server(tmp_path)))
 
 
 def test_the_commands_say_what_they_did(machine, tmp_path, capsys):

@@ -43,6 +43,7 @@ LEDGER_STATE_DIR = STATE_DIR / "ledger"
 MEMBERS_STATE_DIR = STATE_DIR / "members"
 QUOTA_STATE_DIR = STATE_DIR / "quota"
 REPORTS_DIR = STATE_DIR / "reports"
+SLURM_STATE_DIR = STATE_DIR / "slurm"
 TIERS_STATE_DIR = STATE_DIR / "tiers"
 """An empty file for each tier that was ever begun here and not yet taken away, named like it."""
 

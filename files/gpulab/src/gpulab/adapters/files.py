@@ -13,7 +13,7 @@ import os
 import stat
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import GpulabError, UnsafeFileError
 
@@ -67,10 +67,17 @@ def write_atomic(path: Path, data: bytes, *, mode: int, uid: int | None = None, 
     Raises:
         OSError: the folder cannot be written or the disk is full; the old file is untouched.
     """
+    with replacing(path, mode=mode, uid=uid, gid=gid) as stream:
+        stream.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, mode: int, uid: int | None = None, gid: int | None = None) -> Iterator[BinaryIO]:
+    """Give a stream whose content takes the file's place when the block ends well; see write_atomic."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(descriptor, "wb") as stream:
-            stream.write(data)
+            yield stream
             stream.flush()
             if uid is not None or gid is not None:
                 os.fchown(descriptor, -1 if uid is None else uid, -1 if gid is None else gid)

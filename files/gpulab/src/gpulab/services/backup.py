@@ -8,50 +8,55 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import re
 import sqlite3
-import subprocess
-import tarfile
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__, names
+from ..adapters import archive
 from ..adapters.accounts import read_accounts, read_secrets
-from ..adapters.files import read_regular, write_atomic
-from ..errors import GpulabError, InputError
+from ..adapters.files import read_regular, replacing, write_atomic
+from ..adapters.programs import output_of
+from ..errors import GpulabError, InputError, NotPermittedError
 from ..rules.member_registry import PRESENT
-from .members import read_registry
+from .members import read_registry, registry_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
+    from pathlib import PurePath
+
+
+def _below(path: PurePath) -> str:
+    """Name a file of the server as the archive does."""
+    return str(path.relative_to("/"))
+
 
 FORMAT = 1
 
-REGISTRY = "var/lib/gpulab/members/registry.json"
-SHEET = "home/admin/gpu_schedule.csv"
-SAMPLES = "var/lib/gpulab/samples/samples.db"
-SLURM = "var/lib/gpulab/slurm/accounts.sql"
-FOLDERS = ("var/lib/gpulab/booking", "var/lib/gpulab/reports")
+REGISTRY = _below(registry_path(Path("/")))
+SHEET = _below(names.SHEET_FILE)
+SAMPLES = _below(names.SAMPLES_FILE)
+SLURM = _below(names.SLURM_STATE_DIR / "accounts.sql")
+FOLDERS = (_below(names.BOOKING_STATE_DIR), _below(names.REPORTS_DIR))
 """Every plain file in these, except locks: who changed the bookings, and past reports."""
 
 PASSWORDS = "passwords"
 """Not a file of the server: a line `name:hash` for each member who has a password (crypt(5))."""
 
 _DATABASE = "var/lib/mysql/slurm_acct_db"
-_IN_USE = "var/lib/gpulab/slurm/database"
-_MANIFEST = "manifest.json"
+_IN_USE = _below(names.SLURM_STATE_DIR / "database")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HASH = re.compile(r"[a-z_][a-z0-9_-]*\$?:\$[\x21-\x39\x3b-\x7e]+")
 _MODES = {SHEET: 0o644}  # the roles set owners and modes of what is theirs
 _DUMP_SECONDS = 3600
+_CHANGE_SECONDS = 120
 _LIMIT = 256 << 20
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class World:
 
     Attributes:
         root: the folder that stands for `/`.
-        dump: the command that prints the accounting database as SQL (mariadb-dump(1)).
+        dump: the command that writes the accounting database as SQL to its --result-file (mariadb-dump(1)).
         chpasswd: the command that reads `name:hash` lines (chpasswd(8)).
     """
 
@@ -95,27 +100,22 @@ def make(target: Path, host: str, now: datetime, world: World) -> Manifest:
 
     Raises:
         InputError: there is such a file.
+        NotPermittedError: the caller is not root.
         GpulabError: something cannot be read or written.
     """
-    if os.path.lexists(target):
-        raise InputError(f"{target} is there already; choose another name")
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".backup.") as folder:
             found = dict(_collect(world, Path(folder)))
-            manifest = Manifest(
-                host, now.isoformat(timespec="seconds"), {name: _sum(path) for name, path in found.items()}
-            )
+            sums = {name: archive.sum_of(path) for name, path in found.items()}
+            manifest = Manifest(host, now.isoformat(timespec="seconds"), sums)
             whole = Path(folder) / "whole"
-            with open(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-                with tarfile.open(fileobj=stream, mode="w:gz") as archive:
-                    _add(archive, _MANIFEST, _render(manifest))
-                    for name, path in found.items():
-                        archive.add(path, name, recursive=False, filter=_anonymous)
-                stream.flush()
-                os.fsync(stream.fileno())
+            with replacing(whole, mode=0o600) as stream:
+                archive.write(stream, _render(manifest), found)
             os.link(whole, target)  # never over another file
     except FileExistsError:
         raise InputError(f"{target} is there already; choose another name") from None
+    except PermissionError as error:
+        raise NotPermittedError(f"only root can read and write {error.filename}; use sudo gpulab backup") from error
     except OSError as error:
         raise GpulabError(f"the backup could not be made: {error}") from error
     return manifest
@@ -138,30 +138,19 @@ def restore(source: Path, world: World) -> tuple[Manifest, tuple[str, ...]]:
         GpulabError: something cannot be written.
     """
     note = Path(names.under(world.root, names.STATE_DIR)) / "restored"
-    with _opened(source) as (archive, manifest):
+    with _opened(source) as (saved, manifest):
         identity = hashlib.sha256(_render(manifest)).hexdigest()
         if _read_note(note) == identity:
             return manifest, ()
-        present = [name for name in manifest.sums if name != PASSWORDS and os.path.lexists(world.root / name)]
-        if SLURM in manifest.sums and os.path.lexists(world.root / _IN_USE):
-            present.append(_IN_USE)
-        different = [name for name in present if name == _IN_USE or _sum(world.root / name) != manifest.sums[name]]
-        if different:
-            raise InputError(
-                f"this server has data of its own ({', '.join('/' + name for name in different)}); a backup is put "
-                "back on a new server only, before its first `make site`. Move these away if they are not wanted"
-            )
-        placed = []
         try:
-            for name in manifest.sums:
-                if name != PASSWORDS and name not in present:
-                    _place(archive, name, world.root)
-                    placed.append(name)
+            missing = _missing(manifest, world.root)
+            for name in missing:
+                _place(saved, name, world.root)
             note.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             write_atomic(note, f"{identity}\n".encode(), mode=0o600)
         except OSError as error:
             raise GpulabError(f"the backup could not be put back: {error}; mend that and run it again") from error
-    return manifest, tuple(placed)
+    return manifest, missing
 
 
 def restore_passwords(source: Path, world: World) -> tuple[str, ...]:
@@ -178,10 +167,8 @@ def restore_passwords(source: Path, world: World) -> tuple[str, ...]:
         InputError: it is no backup, or is damaged.
         GpulabError: chpasswd(8) failed.
     """
-    with _opened(source) as (archive, manifest):
-        if PASSWORDS not in manifest.sums:
-            return ()
-        lines = _content(archive, PASSWORDS).decode("ascii").splitlines()
+    with _opened(source) as (saved, manifest):
+        lines = saved.read(PASSWORDS).decode("ascii", "replace").splitlines() if PASSWORDS in manifest.sums else []
     if not all(map(_HASH.fullmatch, lines)):
         raise InputError(f"{source} holds a password that is none; it is not a backup of gpulab")
     accounts = read_accounts(world.root)
@@ -193,7 +180,10 @@ def restore_passwords(source: Path, world: World) -> tuple[str, ...]:
         if account and not account.has_password and managed.get(name) == account.uid:
             wanted.append(line)
     if wanted:
-        _run(world.chpasswd, given="".join(f"{line}\n" for line in wanted))
+        try:
+            output_of(world.chpasswd, _CHANGE_SECONDS, given="".join(f"{line}\n" for line in wanted))
+        except OSError as error:
+            raise GpulabError(f"chpasswd could not set the passwords: {error}; run it again") from error
     return tuple(line.partition(":")[0] for line in wanted)
 
 
@@ -223,12 +213,13 @@ def _collect(world: World, folder: Path) -> Iterator[tuple[str, Path]]:
         yield SAMPLES, copy
     if (world.root / _DATABASE).is_dir():
         dump = folder / "accounts.sql"
-        with dump.open("wb") as stream:
-            _run(world.dump, into=stream)
+        try:
+            output_of([*world.dump, f"--result-file={dump}"], _DUMP_SECONDS)
+        except OSError as error:
+            raise GpulabError(f"Slurm's accounts could not be saved: {error}; see systemctl status mariadb") from error
         yield SLURM, dump
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            yield SLURM, keep(read_regular(world.root / SLURM, limit=_LIMIT))
+    elif (world.root / SLURM).is_file():
+        yield SLURM, world.root / SLURM  # the tier is gone: nobody writes it
     secrets = read_secrets(world.root)
     present = [entry.name for entry in read_registry(world.root) if entry.state == PRESENT]
     lines = [f"{name}:{secrets[name]}" for name in present if secrets.get(name, "").startswith("$")]
@@ -256,20 +247,30 @@ def _ours(name: str) -> bool:
     return name in {REGISTRY, SHEET, SAMPLES, SLURM, PASSWORDS}
 
 
+def _missing(manifest: Manifest, root: Path) -> tuple[str, ...]:
+    """Return what is still to be put in place; what is there must be the same already."""
+    wanted = [name for name in manifest.sums if name != PASSWORDS]
+    if SLURM in wanted and os.path.lexists(root / _IN_USE):
+        raise InputError("Slurm's accounts are in use on this server; a backup is put back on a new server only")
+    present = {name for name in wanted if os.path.lexists(root / name)}
+    different = [name for name in wanted if name in present and archive.sum_of(root / name) != manifest.sums[name]]
+    if different:
+        raise InputError(
+            f"this server has data of its own ({', '.join('/' + name for name in different)}); a backup is put "
+            "back on a new server only, before its first `make site`. Move these away if they are not wanted"
+        )
+    return tuple(name for name in wanted if name not in present)
+
+
 @contextlib.contextmanager
-def _opened(source: Path) -> Iterator[tuple[tarfile.TarFile, Manifest]]:
+def _opened(source: Path) -> Iterator[tuple[archive.Archive, Manifest]]:
     """Open a backup whose every byte is as its manifest says."""
-    try:
-        with tarfile.open(source, "r:gz") as archive:
-            manifest = _parse(_content(archive, _MANIFEST), source)
-            for name, wanted in manifest.sums.items():
-                if _sum_of(_stream(archive, name)) != wanted:
-                    raise InputError(f"{source} is damaged: {name} is not what was saved")
-            yield archive, manifest
-    except FileNotFoundError:
-        raise InputError(f"there is no backup at {source}") from None
-    except (tarfile.TarError, EOFError, KeyError, UnicodeDecodeError, OSError) as error:
-        raise InputError(f"{source} is not a backup of gpulab, or is damaged ({error})") from error
+    with archive.opened(source) as saved:
+        manifest = _parse(saved.read(archive.HEAD), source)
+        for name, wanted in manifest.sums.items():
+            if saved.sum(name) != wanted:
+                raise InputError(f"{source} is damaged: {name} is not what was saved")
+        yield saved, manifest
 
 
 def _parse(data: bytes, source: Path) -> Manifest:
@@ -298,63 +299,12 @@ def _render(manifest: Manifest) -> bytes:
     return json.dumps(document, indent=2).encode()
 
 
-def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
-    info = tarfile.TarInfo(name)
-    info.size, info.mode = len(data), 0o600
-    archive.addfile(info, io.BytesIO(data))
-
-
-def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
-    info.uid = info.gid = 0
-    info.uname = info.gname = ""
-    info.mode = 0o600
-    return info
-
-
-def _stream(archive: tarfile.TarFile, name: str) -> IO[bytes]:
-    member = archive.getmember(name)
-    stream = archive.extractfile(member) if member.isreg() else None
-    if stream is None:
-        raise tarfile.ReadError(f"{name} is not a file")
-    return stream
-
-
-def _content(archive: tarfile.TarFile, name: str) -> bytes:
-    data = _stream(archive, name).read(_LIMIT + 1)
-    if len(data) > _LIMIT:
-        raise tarfile.ReadError(f"{name} is larger than {_LIMIT} bytes")
-    return data
-
-
-def _place(archive: tarfile.TarFile, name: str, root: Path) -> None:
+def _place(saved: archive.Archive, name: str, root: Path) -> None:
     target = root / name
     target.parent.mkdir(mode=0o755 if name == SHEET else 0o700, parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".restore.")
-    try:
-        with open(descriptor, "wb") as stream:
-            source = _stream(archive, name)
-            while block := source.read(_BLOCK):
-                stream.write(block)
-            stream.flush()
-            os.fchmod(descriptor, _MODES.get(name, 0o600))
-            os.fsync(descriptor)
-        os.rename(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-
-
-def _sum(path: Path) -> str:
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        return _sum_of(stream)
-
-
-def _sum_of(stream: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    while block := stream.read(_BLOCK):
-        digest.update(block)
-    return digest.hexdigest()
+    with replacing(target, mode=_MODES.get(name, 0o600)) as stream:
+        for block in saved.blocks(name):
+            stream.write(block)
 
 
 def _read_note(path: Path) -> str:
@@ -362,20 +312,3 @@ def _read_note(path: Path) -> str:
         return read_regular(path, limit=1024).decode(errors="replace").strip()
     except FileNotFoundError:
         return ""
-
-
-def _run(command: Sequence[str], *, given: str = "", into: IO[bytes] | None = None) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            input=given.encode(),
-            stdout=into if into is not None else subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=_DUMP_SECONDS,
-            check=False,
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise GpulabError(f"{command[0]} could not do its work: {error}") from error
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise GpulabError(f"{command[0]} ended with {done.returncode}: {said or 'no message'}")

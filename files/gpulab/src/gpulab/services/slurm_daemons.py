@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..adapters.slurm import Run
 
-NOTES_DIR = names.STATE_DIR / "slurm"
+NOTES_DIR = names.SLURM_STATE_DIR
 
 _OURS = "gpulab: "
 """How the reasons begin for which gpulab drains a node; one that is drained by hand stays so."""
