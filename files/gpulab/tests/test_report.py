@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 
 import pytest
 import yaml
-from gpulab.adapters.sacct import job_lines, node_cards
+from gpulab.adapters.sacct import job_lines, kept_since, node_cards
 from gpulab.adapters.sample_store import SampleWriter
 from gpulab.commands import report as command
 from gpulab.errors import GpulabError, InputError, NotPermittedError
@@ -53,12 +53,13 @@ def root(tmp_path):
     return tmp_path
 
 
-def run(root, capsys, *options, slurm=None, disk=None):
+def run(root, capsys, *options, slurm=None, disk=None, since=None):
     sources = Sources(
         root,
         slurm=lambda: slurm is not None,
         job_lines=lambda *_: slurm,
         node_cards=lambda: {"n1": 4},
+        kept_since=lambda: since,
         disk=lambda: disk or {},
     )
     assert command.main(options, root=root, now=lambda: NOW, sources=sources) == 0
@@ -99,7 +100,7 @@ def test_both_sources_are_one_report(root, capsys):
     bob = next(each for each in document["members"] if each["user"] == "bob")
     assert (bob["gpu_hours"], bob["runs"], bob["measured"]) == (20, 2, 0.5)
     assert [each["place"] for each in document["places"]] == ["card 0", "card 1", "n1"]
-    assert document["places"][2]["total"] == pytest.approx(10 / 80)
+    assert document["places"][2]["total"] == pytest.approx(10 / 40), "Slurm was away in the ten hours of samples"
 
 
 def test_csv_is_safe_to_open_in_a_spreadsheet(root, capsys):
@@ -295,6 +296,30 @@ def test_a_new_weight_moves_a_quarter_at_most_and_within_bounds(present, week, w
 
 
 # Slurm's programs
+
+
+def test_an_idle_cluster_was_watched_since_it_keeps_accounts(tmp_path, capsys):
+    document = json.loads(
+        run(tmp_path, capsys, "--last", "10h", "--format", "json", slurm="", since=int(NOW.timestamp()) - 7200)
+    )
+    assert (document["gpu_hours"], document["watched_hours"]) == (0, 8.0)
+    assert "Nothing was recorded" in run(tmp_path, capsys, "--last", "10h", slurm="")
+
+
+def test_what_was_sampled_is_not_watched_by_slurm_as_well(root, capsys):
+    before = json.loads(run(root, capsys, "--last", "30h", "--format", "json"))["watched_hours"]
+    began = int(NOW.timestamp()) - 30 * HOUR
+    both = json.loads(run(root, capsys, "--last", "30h", "--format", "json", slurm="", since=began))["watched_hours"]
+    assert before == pytest.approx(20, abs=0.1), "two cards for ten hours"
+    assert both - before == pytest.approx(4 * 20, abs=0.1), "four cards in the hours that nobody sampled"
+
+
+def test_the_cluster_s_first_registration_counts():
+    def answer(text):
+        return lambda argv, **_: subprocess.CompletedProcess(argv, 0, text, "")
+
+    assert kept_since(answer("1796243398\n1796240000\nUnknown\n")) == 1796240000
+    assert kept_since(answer("")) is None
 
 
 def test_sacct_and_sinfo_are_asked_so_that_times_are_numbers():

@@ -1,4 +1,4 @@
-"""Slurm's accounting and its nodes, through sacct(1) and sinfo(1)."""
+"""Slurm's accounting and its nodes, through sacct(1), sacctmgr(1) and sinfo(1)."""
 
 from __future__ import annotations
 
@@ -60,6 +60,19 @@ def node_cards(runner: Runner = subprocess.run) -> dict[str, int]:
         node, _, resources = line.partition("|")
         found[node.strip()] = sum(map(int, _GRES.findall(resources)))
     return found
+
+
+def kept_since(runner: Runner = subprocess.run) -> int | None:
+    """Return since when the cluster's accounting is kept: its first registration, seconds since 1970.
+
+    slurmctld registers what the cluster has when it first speaks to slurmdbd, and whenever that changes: these are the
+    cluster's own events (sacctmgr(1), "show event"). None when there is none yet.
+
+    Raises:
+        GpulabError: Slurm's database does not answer.
+    """
+    show = ["sacctmgr", "--noheader", "--parsable2", "show", "event", "all_time", "event=cluster", "format=start"]
+    return min((int(line) for line in _run(show, runner).split() if line.isdecimal()), default=None)
 
 
 def _date(at: int) -> str:

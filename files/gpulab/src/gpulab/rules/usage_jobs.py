@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .usage import Stretch, Wait, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 FIELDS = ("JobIDRaw", "User", "Eligible", "Start", "End", "AllocTRES", "NodeList")
 """What is asked of sacct, in this order; times as seconds since 1970 (SLURM_TIME_FORMAT=%s)."""
@@ -83,18 +83,27 @@ def expand(nodes: str) -> tuple[str, ...]:
     return tuple(name for name in found if name and name != "None assigned")
 
 
-def records(jobs: Iterable[Job], now: int, cards: Mapping[str, int]) -> Iterator[Stretch | Watch | Wait]:
+def records(
+    jobs: Iterable[Job],
+    now: int,
+    cards: Mapping[str, int],
+    since: int | None = None,
+    elsewhere: Collection[tuple[float, float]] = (),
+) -> Iterator[Stretch | Watch | Wait]:
     """Turn jobs into time.
 
-    Each run of a requeued job counts with its own time and its own wait. A node's cards are taken for watched from the
-    first job on that has any; before that there is nothing to tell an idle cluster from none.
+    Each run of a requeued job counts with its own time and its own wait. A node's cards are taken for watched since the
+    accounting is kept, or from the first job on that has any, if that was earlier; but not while somebody else watched
+    them: then Slurm was away.
 
     Args:
         jobs: from `parse`.
         now: until when running jobs count, seconds since 1970.
         cards: how many cards each node has.
+        since: since when the accounting is kept, seconds since 1970; None when that is not known.
+        elsewhere: stretches that another record covers, in order and apart, seconds since 1970.
     """
-    first = now
+    first = now if since is None else min(since, now)
     for job in jobs:
         if job.start is None or not job.cards or not job.nodes:
             continue
@@ -104,6 +113,17 @@ def records(jobs: Iterable[Job], now: int, cards: Mapping[str, int]) -> Iterator
             yield Stretch(job.user, f"job {job.number}", node, job.start, end, job.cards / len(job.nodes))
         if job.eligible is not None:
             yield Wait(job.user, job.eligible, max(0, job.start - job.eligible))
+    watched = _without(first, now, elsewhere)
     for node, count in cards.items():
-        if count and first < now:
-            yield Watch(node, first, now, count)
+        if count:
+            yield from (Watch(node, begin, end, count) for begin, end in watched)
+
+
+def _without(begin: float, end: float, holes: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return what is left of a stretch of time."""
+    left = []
+    for hole_begin, hole_end in holes:
+        if begin < min(hole_begin, end):
+            left.append((begin, min(hole_begin, end)))
+        begin = max(begin, hole_end)
+    return [*left, (begin, end)] if begin < end else left

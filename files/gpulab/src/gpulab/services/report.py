@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from ..rules.usage_advice import Advice
     from ..settings import Settings
 
+_GAP = HOUR
+"""Seconds without a record that are a gap and not a pause of the machine."""
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -42,6 +45,7 @@ class Sources:
         slurm: whether Slurm's commands are here.
         job_lines: asks sacct for a time.
         node_cards: asks Slurm how many cards each node has.
+        kept_since: asks Slurm since when its accounting is kept.
         disk: tells how many bytes members have on disk, by account; empty where nobody counts them.
     """
 
@@ -49,6 +53,7 @@ class Sources:
     slurm: Callable[[], bool] = field(default=sacct.installed)
     job_lines: Callable[[int, int], str] = field(default=sacct.job_lines)
     node_cards: Callable[[], Mapping[str, int]] = field(default=sacct.node_cards)
+    kept_since: Callable[[], int | None] = field(default=sacct.kept_since)
     disk: Callable[[], Mapping[str, int]] = field(default=lambda: disk_use(World()))
 
 
@@ -90,7 +95,7 @@ def make(
     """
     sources = sources or Sources()
     sums = Tally(period, settings.windows.table, settings.reclaim.percent)
-    recorded = _Span()
+    recorded = _Recorded()
     path = Path(names.under(sources.root, names.SAMPLES_FILE))
     if path.exists():
         distance = settings.reclaim.sample_seconds
@@ -100,7 +105,8 @@ def make(
             _add(sums, usage_samples.waits(read_waits(db, period.begin, period.end)), recorded)
     if sources.slurm():
         jobs = usage_jobs.parse(sources.job_lines(period.begin, period.end))
-        _add(sums, usage_jobs.records(jobs, now, sources.node_cards()), recorded)
+        sampled = recorded.stretches()
+        _add(sums, usage_jobs.records(jobs, now, sources.node_cards(), sources.kept_since(), sampled), recorded)
     usage = sums.total()
     seconds = recorded.within(period)
     advice = advise(
@@ -127,22 +133,35 @@ def disk_use(world: World) -> dict[str, int]:
     return dict(used)
 
 
-class _Span:
-    """From when to when there are records."""
+class _Recorded:
+    """When there are records; what is missing for less than an hour is no gap."""
 
     def __init__(self) -> None:
-        self._begin = float("inf")
-        self._end = float("-inf")
+        self._stretches: list[tuple[float, float]] = []
 
     def add(self, watch: Watch) -> None:
-        self._begin = min(self._begin, watch.begin)
-        self._end = max(self._end, watch.end)
+        if self._stretches and self._stretches[-1][0] <= watch.begin <= self._stretches[-1][1] + _GAP:
+            begin, end = self._stretches[-1]
+            self._stretches[-1] = (begin, max(end, watch.end))
+        else:
+            self._stretches.append((watch.begin, watch.end))
+
+    def stretches(self) -> list[tuple[float, float]]:
+        """Return them in order and apart, seconds since 1970."""
+        found: list[tuple[float, float]] = []
+        for begin, end in sorted(self._stretches):
+            if found and begin <= found[-1][1] + _GAP:
+                found[-1] = (found[-1][0], max(found[-1][1], end))
+            else:
+                found.append((begin, end))
+        return found
 
     def within(self, period: Period) -> float:
-        return max(0.0, min(self._end, period.end) - max(self._begin, period.begin))
+        found = self.stretches()
+        return max(0.0, min(found[-1][1], period.end) - max(found[0][0], period.begin)) if found else 0.0
 
 
-def _add(sums: Tally, records: Iterable[Stretch | Watch | Wait], recorded: _Span) -> None:
+def _add(sums: Tally, records: Iterable[Stretch | Watch | Wait], recorded: _Recorded) -> None:
     for each in records:
         if isinstance(each, Stretch):
             sums.had(each)
