@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..adapters.clock import server_now
 from ..errors import InputError
 from ..rules.windows import class_at
-from ..services import slurm_cards, slurm_windows
+from ..services import slurm_bookings, slurm_cards, slurm_windows
 from ..settings import load
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Apply the golden hours, or make the cards ready for slurmd.
+    """Apply the golden hours, carry bookings over, or make the cards ready for slurmd.
 
     Args:
         argv: arguments after the subcommand.
@@ -31,12 +32,15 @@ def main(argv: Sequence[str]) -> int:
     windows = actions.add_parser("windows", help="put the golden hours of this moment into Slurm's QOS rows")
     windows.add_argument("--at", type=_moment, metavar="TIME", help='another moment, "YYYY-MM-DD HH:MM", to try it out')
     windows.add_argument("--check", action="store_true", help="only print what would be done")
+    bookings = actions.add_parser("bookings", help="bring the booking sheet and Slurm's reservations into step")
+    bookings.add_argument("--leave", action="store_true", help="Slurm goes away: remove every reservation of a booking")
+    bookings.add_argument("--check", action="store_true", help="only print what would be done")
     actions.add_parser("cards", help="make missing device files, and note down the UUIDs of cards and MIG instances")
     options = parser.parse_args(argv)
-    return _cards() if options.action == "cards" else _windows(options)
+    return {"cards": _cards, "windows": _windows, "bookings": _bookings}[options.action](options)
 
 
-def _cards() -> int:
+def _cards(_: argparse.Namespace) -> int:
     problems = slurm_cards.prepare()
     for problem in problems:
         print(f"gpulab slurm cards: {problem}", file=sys.stderr)
@@ -52,6 +56,15 @@ def _windows(options: argparse.Namespace) -> int:
     print(f"{when:%Y-%m-%d %H:%M}: {now}")
     for command in commands:
         print(f"{'would do' if options.check else 'done'}: {command}")
+    return 0
+
+
+def _bookings(options: argparse.Namespace) -> int:
+    found = slurm_bookings.carry(Path("/"), server_now, leave=options.leave, dry_run=options.check)
+    for line in found.done:
+        print(f"{'would do' if options.check else 'done'}: {line}")
+    for line in found.not_held:
+        print(f"not held: {line}")
     return 0
 
 
