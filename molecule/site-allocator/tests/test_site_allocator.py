@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 if TYPE_CHECKING:
     from conftest import Acceptance, Person, Play
     from testinfra.backend.base import CommandResult
@@ -17,15 +15,6 @@ if TYPE_CHECKING:
 
 HAND_ON = Path(__file__).parent.parent / "files" / "hand_on.py"
 MOST_TASKS = 90
-TRACES = (
-    "ls -d /usr/local/bin/allocate_gpu* /usr/local/bin/gpu-status /etc/gpulab/conf.d/allocator.toml /run/gpulab/leases "
-    "/etc/systemd/system/gpulab-broker* /etc/systemd/system/gpulab-lease* /etc/profile.d/gpulab-allocator.sh "
-    "/opt/gpulab/tools /usr/local/share/bash-completion/completions/allocate_gpu* 2>/dev/null; "
-    "systemctl list-unit-files --no-legend 'gpulab-broker*'; systemctl list-units --no-legend 'gpulab-lease*.scope'; "
-    "grep -rl gpulab /etc/systemd/system/user-* /etc/pam.d"
-)
-"""Prints what the allocator tier and the guard leave behind."""
-
 REFUSED = "Operation not permitted"
 LET_THROUGH = "No such device or address"
 """What opening a bare device node says when nothing refuses it: there is no driver behind it."""
@@ -42,23 +31,6 @@ def session(host: Host, user: str, command: str) -> CommandResult:
 def leases(host: Host) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(host.check_output("gpulab leases --json"))
     return found
-
-
-def wait_for_leases(host: Host, number: int) -> list[dict[str, Any]]:
-    for _ in range(100):
-        found = leases(host)
-        if len(found) == number:
-            return found
-        time.sleep(0.2)
-    pytest.fail(f"{number} leases expected, found {found}")
-
-
-def hold(host: Host, user: str) -> None:
-    """Start a long command on a card, in a session of its own."""
-    host.run_expect(
-        [0],
-        f"setsid runuser -l {user} -c 'allocate_gpu -- gpusim run --mem 5G -- sleep 900' </dev/null >/dev/null 2>&1 &",
-    )
 
 
 def site(play: Play, *options: str, **variables: Any) -> str:
@@ -159,23 +131,3 @@ def test_who_keeps_a_card_open_after_its_lease_does_not_hand_it_on(host: Host, a
         assert as_member("bob", "gpu-status").stdout.count("free") >= 3
     finally:
         host.run("for n in 0 1 2; do mv /root/nvidia$n /dev/; done")
-
-
-def test_one_number_takes_the_tier_away_but_not_under_running_work(host: Host, as_member: Person, play: Play) -> None:
-    hold(host, "bob")
-    (lease,) = wait_for_leases(host, 1)
-    refused = play(group_size=4)
-    assert refused.returncode != 0
-    assert "RISK tier allocator goes" in refused.said
-    assert "the allocator tier is in use: bob" in refused.said
-    assert "changed=0" in refused.said
-    assert host.run(f"kill -0 {lease['pid']}").rc == 0, "nobody's work is ended"
-    host.run_expect([0], f"kill {lease['pid']}")
-    wait_for_leases(host, 0)
-    site(play, group_size=4)
-    assert host.run(TRACES).stdout == ""
-    assert LET_THROUGH in session(host, "bob", "cat /dev/nvidia0").stderr
-    assert session(host, "bob", "echo [$CUDA_VISIBLE_DEVICES]").stdout == "[]\n"
-    assert "MIG-" in session(host, "carol", "echo $CUDA_VISIBLE_DEVICES").stdout
-    assert as_member("bob", "gpu-schedule add train --gpu 0 --start now --hours 1").rc == 0
-    assert "changed=0" in site(play, group_size=4)

@@ -20,17 +20,20 @@ if TYPE_CHECKING:
     from testinfra.host import Host
 
 SEED = int(os.environ.get("GPULAB_SEED", str(time.time_ns())))
-FIRST = "Take away"
+CHANGE = "Take away"
 """The first task that a change of tier is about."""
 
-SLICES = {7: 24, 12: 60, 4: 24}
-"""In how many tasks after it a run is stopped, by the size that it is for; a run has some more."""
+SLICES = {"": 80, CHANGE: 24}
+"""In how many tasks a run is stopped, counted from the first one that is called so; every run has some more."""
 
 OWNED = (
     "getent passwd alice bob carol; getent group vision; cat /home/bob/result; stat -c '%U %a' /home/bob; "
     "cut -d: -f1,2 /etc/shadow | grep -E '^(alice|bob|carol):'"
 )
 """Prints what people own."""
+
+OPENS = "systemd-run --quiet --pipe --wait --uid=bob --property=PAMName=login sh -lc 'cat /dev/nvidia0' </dev/null"
+"""Opens a card in a login session that logind knows, as ssh makes one."""
 
 DATA = re.compile(
     r"/var/lib/gpulab/(slurm|samples|reclaim|leases|booking|reports|checks|ledger|quota)(/| |$)"
@@ -45,8 +48,8 @@ def site(play: Play, size: int, *options: str) -> str:
     return done.said
 
 
-def stops(host: Host, size: int, *kinds: str) -> list[str]:
-    """Begin to change the tier as often as there are kinds, and stop each run inside a task further on.
+def stops(host: Host, size: int, *kinds: str, count_from: str = CHANGE) -> list[str]:
+    """Begin a run as often as there are kinds, and stop each one inside a task further on.
 
     Kinds are `killed`, the controller dies, and `power cut`, the server does.
     """
@@ -56,12 +59,12 @@ def stops(host: Host, size: int, *kinds: str) -> list[str]:
         *("-e", json.dumps({"group_size": size}), str(Path(__file__).parent.parent / "converge.yml")),
     ]
     choose = random.Random(f"{SEED} {size} {kinds}")
-    share = SLICES[size] // len(kinds)
+    share = SLICES[count_from] // len(kinds)
     told = []
     for part, kind in enumerate(kinds):
         task = choose.randint(1 + part * share, (part + 1) * share)
         cut = functools.partial(power_off, machine) if kind == "power cut" else lambda: None
-        where = interrupt(command, task, choose.random(), cut, count_from=FIRST)
+        where = interrupt(command, task, choose.random(), cut, count_from=count_from)
         if kind == "power cut":
             power_on(machine)
         told.append(f"{kind} in {where}")
@@ -98,10 +101,18 @@ def seen() -> dict[str, Any]:
     return {}
 
 
+def test_a_first_run_survives_every_stop(host: Host, play: Play, acceptance: Acceptance) -> None:
+    told = stops(host, 4, "killed", "power cut", "power cut", count_from="")
+    site(play, 4)
+    assert "changed=0" in site(play, 4), told
+    holds(acceptance())
+
+
 def test_four_people_book(host: Host, as_member: Person, seen: dict[str, Any]) -> None:
+    begin = "$(date -d tomorrow '+%F 09:00')"
     assert as_member("bob", "gpu-schedule add now --gpu 0 --start now --hours 3 && echo 42 >result").rc == 0
-    assert as_member("carol", "gpu-schedule add later --gpu 1 --start 'tomorrow 09:00' --hours 2").rc == 0
-    assert as_member("bob", "gpu-schedule add given-up --gpu 2 --start 'tomorrow 09:00' --hours 2").rc == 0
+    assert as_member("carol", f'gpu-schedule add later --gpu 1 --start "{begin}" --hours 2').rc == 0
+    assert as_member("bob", f'gpu-schedule add given-up --gpu 2 --start "{begin}" --hours 2').rc == 0
     seen["owned"] = host.check_output(OWNED)
     seen[4] = installed(host)
 
@@ -164,6 +175,7 @@ def test_seven_people_again(host: Host, as_member: Person, play: Play, seen: dic
     assert host.check_output(OWNED) == seen["owned"], told
     assert sorted(installed(host) ^ seen[7]) == [], told
     assert as_member("bob", "allocate_gpu -- true").rc == 0
+    assert "Operation not permitted" in host.run(OPENS).stderr
     assert "changed=0" in site(play, 7), told
 
 
@@ -177,5 +189,7 @@ def test_four_people_again(
     given_up = "booked" if host.system_info.codename == "bookworm" else "cancelled"
     assert bookings(host) == [("given-up", given_up), ("later", "booked"), ("now", "booked")]
     assert "later" in as_member("carol", "gpu-schedule list").stdout
+    assert "Operation not permitted" not in host.run(OPENS).stderr
+    assert as_member("bob", "echo [$CUDA_VISIBLE_DEVICES]").stdout == "[]\n"
     assert "changed=0" in site(play, 4), told
     holds(acceptance())

@@ -65,9 +65,8 @@ def interrupt(command: Sequence[str], task: int, delay: float, cut: Callable[[],
         The task's name; empty when the run ended before.
     """
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
-        assert run.stdout is not None
         seen, last = 0, ""
-        for line in run.stdout:
+        for line in run.stdout or ():
             if line.startswith("TASK [") and (seen or count_from in line):
                 seen += 1
                 last = line.strip(" *\n")
