@@ -28,6 +28,7 @@ from measure import (
     start,
 )
 from slurm import measure_slurm
+from tiers import measure_tiers
 
 
 def measure_site(folder: Path) -> list[Figure]:
@@ -149,7 +150,7 @@ def main(argv: list[str]) -> int:
         place = Path(folder)
         figures = measure_site(place) + measure_commands() + measure_allocator(place) + measure_sampler(place)
         figures += measure_report()
-        figures += measure_slurm(place)
+        figures += measure_slurm(place) + measure_tiers(place)
     remove()
     width = max(len(figure.what) for figure in figures)
     print(f"{'':{width}}  {'ours':>10}  {'other':>10}  {'ratio':>7}  limit")
