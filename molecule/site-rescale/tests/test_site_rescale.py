@@ -143,6 +143,7 @@ def test_running_work_is_not_ended(host: Host, play: Play) -> None:
 
 
 def test_twelve_people_have_a_scheduler(host: Host, play: Play, acceptance: Acceptance, seen: dict[str, Any]) -> None:
+    assert play(playbook="cgroups.yml").returncode == 0
     told = stops(host, 12, "killed", "killed", "killed", "killed")
     site(play, 12)
     assert "changed=0" in site(play, 12), told
