@@ -20,6 +20,8 @@ SETTINGS_DIR = PurePosixPath("/etc/gpulab/conf.d")
 QUOTA_FILE = PurePosixPath("/etc/gpulab/quota.json")
 """The disk limits in force, as the inventory asks for them; everybody may read it."""
 
+SYS_NET_DIR = PurePosixPath("/sys/class/net")
+
 RUN_DIR = PurePosixPath("/run/gpulab")
 """What ends with a reboot: leases, the line of those who wait, the broker's socket, whose MIG instance is which."""
 
@@ -41,6 +43,7 @@ CHECKS_STATE_DIR = STATE_DIR / "checks"
 DATASETS_STATE_DIR = STATE_DIR / "datasets"
 LEDGER_STATE_DIR = STATE_DIR / "ledger"
 MEMBERS_STATE_DIR = STATE_DIR / "members"
+NET_STATE_DIR = STATE_DIR / "net"
 QUOTA_STATE_DIR = STATE_DIR / "quota"
 REPORTS_DIR = STATE_DIR / "reports"
 SLURM_STATE_DIR = STATE_DIR / "slurm"

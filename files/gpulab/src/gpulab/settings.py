@@ -49,6 +49,25 @@ class Lab:
 
 
 @dataclass(frozen=True)
+class Bandwidth:
+    """How the network line is shared; rates such as `500mbit` (rules/bandwidth.py reads them).
+
+    Attributes:
+        up: rate from this server; empty for no shaping.
+        down: rate to this server.
+        interface: network device; empty for the one of the default route.
+        exempt: networks whose traffic is neither shaped nor counted.
+        member_cap: the most that one member may have in each direction; empty for no cap.
+    """
+
+    up: str = ""
+    down: str = ""
+    interface: str = ""
+    exempt: tuple[str, ...] = ()
+    member_cap: str = ""
+
+
+@dataclass(frozen=True)
 class Board:
     """The web page that shows who is on which card.
 
@@ -253,6 +272,7 @@ class Settings:
 
     lab: Lab = field(default_factory=Lab)
     allocator: Allocator = field(default_factory=Allocator)
+    bandwidth: Bandwidth = field(default_factory=Bandwidth)
     board: Board = field(default_factory=Board)
     booking: Booking = field(default_factory=Booking)
     checks: Checks = field(default_factory=Checks)

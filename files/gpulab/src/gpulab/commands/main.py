@@ -28,6 +28,7 @@ SUBCOMMANDS = {
     "ledger": ("ledger", "rewrite the hardware ledger and the card list"),
     "members": ("members", "list the accounts that gpulab manages"),
     "mig": ("mig", "split cards into MIG instances: show, plan, apply"),
+    "net": ("net", "share the network line between members; who uses it now"),
     "overview": ("overview", "write the login messages, and the board; every minute as a service"),
     "quota": ("quota", "disk limits: who uses how much, bring them back, mail who is near one"),
     "reclaim": ("reclaim", "ask the owners of idle processes; show who is idle since when"),

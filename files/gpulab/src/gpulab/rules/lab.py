@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 from . import mig_bindings
 from .board import VARIABLES as BOARD_VARIABLES
+from .bandwidth import VARIABLES as BANDWIDTH_VARIABLES
 from .datasets import VARIABLES as DATASET_VARIABLES
 from .guard import VARIABLES as GUARD_VARIABLES
 from .inputs import parse_switch
@@ -83,12 +84,12 @@ def parse_lab(raw: Mapping[str, Any], *, defined: Iterable[str]) -> Lab:
     Args:
         raw: variable name to value; a name that is absent was not given.
         defined: names of all variables of the inventory that look like lab-wide ones (`lab_*`, `gpu_*`, `group_size*`,
-            `mig_l*`, `mig_s*`), and some of other roles (`board_*`, `disk_quota_*`, `datasets_*`).
+            `mig_l*`, `mig_s*`), and some of other roles (`board_*`, `bandwidth_*`, `disk_quota_*`, `datasets_*`).
 
     Raises:
         InputError: naming the variable, its value and the remedy.
     """
-    known = (*VARIABLES, *BOARD_VARIABLES, *GUARD_VARIABLES, *QUOTA_VARIABLES, *DATASET_VARIABLES)
+    known = (*VARIABLES, *BOARD_VARIABLES, *GUARD_VARIABLES, *QUOTA_VARIABLES, *DATASET_VARIABLES, *BANDWIDTH_VARIABLES)
     for name in sorted(defined):
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

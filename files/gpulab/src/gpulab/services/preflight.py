@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import names
 from ..adapters.cgroup import device_control
-from ..rules import board
+from ..rules import bandwidth, board
 from ..rules.lab import TIERS, Lab, parse_lab
 from ..rules.member_registry import ABSENT
 from ..rules.server import judge, parse_server
@@ -68,7 +68,8 @@ def inspect(
     risks = guard_plan.plan(lab, variables, root=root, control=control)
     limits = quota_plan.plan(lab, variables, World(root=root))
     datasets = dataset_plan.plan(variables, dataset_mount.World(root=root))
-    plan = (*risks, *_plan(lab, old_tiers, server.system, root), *limits, *datasets, *board.plan(variables))
+    line = bandwidth.plan(variables)
+    plan = (*risks, *line, *_plan(lab, old_tiers, server.system, root), *limits, *datasets, *board.plan(variables))
     return Preflight(lab=lab, plan=plan, warnings=warnings, old_tiers=old_tiers, board=_board(variables, root))
 
 
