@@ -104,7 +104,7 @@ def test_the_common_recipe_beside_it(host: Host, capsys: pytest.CaptureFixture[s
 def test_what_ssh_moves_is_the_member_s(host: Host) -> None:
     host.run_expect(
         [0],
-        "test -e /root/bobkey || ssh-keygen -q -t ed25519 -N '' -f /root/bobkey; install -d -o bob -m 700 /home/bob/.ssh; "
+        "ssh-keygen -q -t ed25519 -N '' -f /root/bobkey; install -d -o bob -m 700 /home/bob/.ssh; "
         "install -o bob -m 600 /root/bobkey.pub /home/bob/.ssh/authorized_keys",
     )
     used = {use["user"]: use["up"] for use in status(host)["uses"]}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from . import mig_bindings
-from .board import VARIABLES as BOARD_VARIABLES
 from .bandwidth import VARIABLES as BANDWIDTH_VARIABLES
+from .board import VARIABLES as BOARD_VARIABLES
 from .datasets import VARIABLES as DATASET_VARIABLES
 from .guard import VARIABLES as GUARD_VARIABLES
 from .inputs import parse_switch
