@@ -164,6 +164,17 @@ def test_datasets_are_read_only(server: Server) -> None:
     assert server.as_member(f"touch {path}/.try").rc != 0, f"a member could write to {path}"
 
 
+@promise("S11", "network line")
+def test_the_line_is_shaped_as_asked(server: Server) -> None:
+    if not server.settings["bandwidth"]["up"]:
+        pytest.skip("bandwidth_enabled is false")
+    compared = server.told(f"{GPULAB} net apply --check")
+    assert compared == "unchanged", compared
+    timer = server.told("systemctl is-active gpulab-net.timer; true")
+    assert timer == "active", f"gpulab-net.timer is {timer}: nothing brings the shape back after a reboot"
+    assert "gpulab-ssh-owner" in server.told("cat /etc/pam.d/sshd"), "what ssh moves counts for nobody"
+
+
 @promise("S12", "rules page")
 def test_the_rules_page_is_there_for_everybody_in_both_languages(server: Server) -> None:
     page = server.as_member(f"cat {RULES}")
