@@ -24,8 +24,9 @@ GOOD = {"PAM_TYPE": "open_session", "PAM_USER": "bob", "SSH_CONNECTION": "10.9.0
 
 
 def run_hook(host: Host, environment: dict[str, str]) -> int:
+    """Run the hook as pam_exec(8) does: with nothing else in its environment, not even PATH."""
     given = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
-    status: int = host.run(f"env {given} sh /dev/stdin <<'END'\n{HOOK}\nEND").rc
+    status: int = host.run(f"env -i {given} /bin/sh /dev/stdin <<'END'\n{HOOK}\nEND").rc
     return status
 
 

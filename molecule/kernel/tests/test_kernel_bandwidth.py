@@ -130,6 +130,18 @@ def test_what_a_hand_or_a_new_device_took_away_comes_back(host: Host) -> None:
 
 
 @pytest.mark.usefixtures("_once")
+def test_a_cap_holds_when_the_line_is_free(host: Host) -> None:
+    settings = "/etc/gpulab/conf.d/bandwidth.toml"
+    host.run_expect(
+        [0], f"cp {settings} /root/bandwidth.toml; sed -i 's/^member_cap.*/member_cap = \"10mbit\"/' {settings}"
+    )
+    host.run_expect([0], "gpulab net apply")
+    shares = [*together(host, "", "--reverse"), *together(host, "--reverse")]
+    host.run_expect([0], f"cp /root/bandwidth.toml {settings}; gpulab net apply")
+    assert all(5 < share < 12 for share in shares), shares
+
+
+@pytest.mark.usefixtures("_once")
 def test_a_change_that_nobody_confirms_undoes_itself(host: Host) -> None:
     settings = "/etc/gpulab/conf.d/bandwidth.toml"
     host.run_expect([0], f"cp {settings} /root/bandwidth.toml; sed -i 's/40mbit/20mbit/' {settings}")
