@@ -26,7 +26,7 @@ class Figure:
         what: what was compared.
         ours: measured value of gpulab.
         other: measured value of the alternative.
-        unit: of both: `s`, `tasks` or `MiB`.
+        unit: of both: `s`, `tasks`, `MiB`, `Mbit/s`, `ms`, or `x` where they are ratios themselves.
         limit: the largest ratio ours / other that we accept; None when it is only told.
     """
 
@@ -65,11 +65,11 @@ def podman(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def start(name: str) -> None:
+def start(name: str, image: str = IMAGE) -> None:
     """Start a bare server."""
     subprocess.run(["podman", "rm", "--force", "--time", "0", name], capture_output=True, check=False)
     done = subprocess.run(
-        [TOP / "scripts" / "machine", name, IMAGE, "gpu1"], capture_output=True, check=False, text=True
+        [TOP / "scripts" / "machine", name, image, "gpu1"], capture_output=True, check=False, text=True
     )
     if done.returncode:
         sys.exit(f"bench: {done.stderr.strip()}")

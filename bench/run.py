@@ -27,6 +27,7 @@ from measure import (
     say,
     start,
 )
+from network import measure_network
 from slurm import measure_slurm
 from tiers import measure_tiers
 
@@ -150,13 +151,13 @@ def main(argv: list[str]) -> int:
         place = Path(folder)
         figures = measure_site(place) + measure_commands() + measure_allocator(place) + measure_sampler(place)
         figures += measure_report()
-        figures += measure_slurm(place) + measure_tiers(place)
+        figures += measure_slurm(place) + measure_tiers(place) + measure_network(place)
     remove()
     width = max(len(figure.what) for figure in figures)
-    print(f"{'':{width}}  {'ours':>10}  {'other':>10}  {'ratio':>7}  limit")
+    print(f"{'':{width}}  {'ours':>11}  {'other':>11}  {'ratio':>7}  limit")
     for figure in figures:
         limit = "" if figure.limit is None else f"{figure.limit:.1f} {'kept' if figure.holds else 'BROKEN'}"
-        values = f"{figure.ours:>8.3f} {figure.unit[:1]}  {figure.other:>8.3f} {figure.unit[:1]}"
+        values = f"{figure.ours:>8.3f} {figure.unit[:2]:<2}  {figure.other:>8.3f} {figure.unit[:2]:<2}"
         print(f"{figure.what:{width}}  {values}  {figure.ratio:>7.2f}  {limit}")
     result = [{**asdict(figure), "ratio": figure.ratio} for figure in figures]
     Path(argv[0]).write_text(json.dumps(result, indent=2))
