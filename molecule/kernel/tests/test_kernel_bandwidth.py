@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from testinfra.host import Host
 
 RATE = 40.0
@@ -48,6 +50,14 @@ def status(host: Host) -> dict[str, Any]:
     return found
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _undisturbed(host: Host) -> Iterator[None]:
+    """Stop the timer meanwhile, which would repair what a test has broken before it looks."""
+    host.run_expect([0], "systemctl is-active gpulab-net.timer && systemctl stop gpulab-net.timer gpulab-net.service")
+    yield
+    host.run_expect([0], "systemctl start gpulab-net.timer")
+
+
 @pytest.mark.parametrize("way", ["", "--reverse"])
 def test_who_is_alone_has_the_whole_line_and_no_more(host: Host, way: str) -> None:
     (alone,) = together(host, way)
@@ -85,14 +95,14 @@ def test_storage_is_as_fast_as_without(host: Host) -> None:
 @pytest.mark.usefixtures("_once")
 def test_the_common_recipe_beside_it(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     """Measured, not judged: `tbf` knows no people, and nothing of the way back."""
-    host.run_expect([0], "systemctl stop gpulab-net.timer; gpulab net remove")
+    host.run_expect([0], "gpulab net remove")
     host.run_expect([0], f"tc qdisc add dev lab0 root tbf rate {RATE:.0f}mbit burst 32kbit latency 400ms")
     try:
         shares = together(host, "--parallel 8", "")
         (down,) = together(host, "--reverse")
     finally:
         refused = host.run("gpulab net apply")
-        host.run_expect([0], "tc qdisc del dev lab0 root; gpulab net apply; systemctl start gpulab-net.timer")
+        host.run_expect([0], "tc qdisc del dev lab0 root; gpulab net apply")
     with capsys.disabled():
         print(f"\ntbf: 8 connections against 1: Jain {jain(shares):.2f}; download {down:.0f} Mbit/s of {RATE:.0f}")
     assert refused.rc != 0
@@ -173,7 +183,7 @@ def test_what_cannot_be_is_one_line_and_changes_nothing(host: Host) -> None:
 def test_when_it_ends_nothing_is_left(host: Host, rebooted: bool) -> None:
     if not rebooted:
         pytest.skip("the last thing to do")
-    host.run_expect([0], "systemctl stop gpulab-net.timer; gpulab net remove")
+    host.run_expect([0], "gpulab net remove")
     assert "htb" not in host.check_output("tc qdisc show")
     assert "ifb" not in host.check_output("ip -brief link")
     assert host.run("nft list tables | grep gpulab_net").rc != 0
