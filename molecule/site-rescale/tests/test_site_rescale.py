@@ -77,14 +77,10 @@ def installed(host: Host) -> set[str]:
     """Return what there is of files, units and processes that gpulab has a part in, without what people own."""
     files = {line for line in fingerprint(host.backend.name) if not DATA.search(line)}
     units = host.check_output("systemctl list-unit-files --no-legend --plain | awk '{print $1, $2}'").splitlines()
-    running = host.check_output(
-        "systemctl list-units --no-legend --plain --type=service,socket,timer | awk '{print $1}'"
-    )
-    return {
-        *files,
-        *units,
-        *(f"active {name}" for name in running.splitlines() if not name.startswith(("user", "run-"))),
-    }
+    waiting = host.check_output("systemctl list-units --no-legend --plain --type=socket,timer | awk '{print $1}'")
+    services = "slurmctld slurmd slurmdbd munge mariadb gpulab-sampler gpulab-overview"
+    running = host.run(f"systemctl is-active {services}").stdout.split()
+    return {*files, *units, *(f"active {name}" for name in waiting.splitlines()), f"{services}: {running}"}
 
 
 def same(now: set[str], before: set[str], told: list[str]) -> None:
