@@ -9,10 +9,11 @@ from gpulab.commands import net
 from gpulab.errors import GpulabError, InputError
 from gpulab.rules.bandwidth import IFB
 from gpulab.services import bandwidth_use
-from gpulab.services.bandwidth import MODULES, World, apply, confirm, differs, in_force, refused, undo, wanted
+from gpulab.services.bandwidth import MODULES, World, apply, confirm, confirmed, differs, in_force, keep, undo, wanted
 from gpulab.settings import Bandwidth
 
 ASKED = Bandwidth(up="100mbit", down="200mbit", interface="eth0", exempt=("10.0.0.0/8",))
+OTHER = Bandwidth(up="1mbit", interface="eth0")
 
 
 class Kernel:
@@ -32,7 +33,7 @@ class Kernel:
         (self.net / name).mkdir(parents=True)
         (self.net / name / "mtu").write_text("1500\n")
 
-    def __call__(self, argv, _patience, given=""):  # noqa: C901, PLR0912 - one line for each command
+    def __call__(self, argv, _patience, given=""):  # noqa: C901, PLR0911, PLR0912 - one line for each command
         argv = list(argv)
         match argv:
             case ["modprobe", *rest]:
@@ -70,6 +71,10 @@ class Kernel:
                 return f"{argv} {self.qdiscs.get(argv[argv.index('dev') + 1])}"
             case ["systemd-run", *rest]:
                 self.timers.append(rest)
+            case ["systemctl", "show", *_]:
+                return "active\n\ninactive\n" if self.timers else "inactive\n\ninactive\n"
+            case ["systemctl", "stop", *_]:
+                self.timers.clear()
         return ""
 
 
@@ -95,22 +100,35 @@ def test_a_wrong_interface_is_named_with_those_there_are(world):
 
 
 def test_once_applied_there_is_nothing_to_do(world, kernel):
-    shape = wanted(ASKED, world)
-    assert apply(shape, world, dry_run=True)
+    assert apply(ASKED, world, dry_run=True)
     assert kernel.qdiscs == {}
-    assert apply(shape, world)
-    assert in_force(world) == shape
-    assert not apply(shape, world)
-    assert not apply(shape, world, dry_run=True)
+    assert apply(ASKED, world)
+    assert in_force(world) == wanted(ASKED, world)
+    assert not apply(ASKED, world)
+    assert not apply(ASKED, world, dry_run=True)
 
 
 def test_what_a_hand_changed_is_seen_and_repaired(world, kernel):
-    shape = wanted(ASKED, world)
-    apply(shape, world)
+    apply(ASKED, world)
     kernel.qdiscs["eth0"].pop()
-    assert differs(shape, world)
-    assert apply(shape, world)
-    assert not differs(shape, world)
+    assert differs(wanted(ASKED, world), world)
+    assert keep(world)
+    assert not differs(wanted(ASKED, world), world)
+    assert not keep(world)
+
+
+def test_after_a_reboot_what_was_confirmed_comes_back_whatever_the_settings_say_now(world, kernel, tmp_path):
+    apply(ASKED, world)
+    reboot(kernel, tmp_path)
+    assert keep(world)
+    assert in_force(world) == wanted(ASKED, world)
+
+
+def reboot(kernel, root):
+    kernel.qdiscs, kernel.tables, kernel.timers = {}, [], []
+    (kernel.net / IFB / "mtu").unlink()
+    (kernel.net / IFB).rmdir()
+    (root / "run/gpulab/net.json").unlink()
 
 
 @pytest.mark.parametrize("module", [*MODULES, "ifb"])
@@ -118,16 +136,15 @@ def test_what_the_kernel_lacks_is_named_and_nothing_is_left(tmp_path, module):
     kernel = Kernel(tmp_path, {module})
     world = World(tmp_path, kernel)
     with pytest.raises(GpulabError, match=f"this kernel lacks {module};"):
-        apply(wanted(ASKED, world), world)
+        apply(ASKED, world)
     assert (kernel.qdiscs, kernel.tables, in_force(world)) == ({}, [], None)
+    assert not keep(world), "the timer does not try what never worked"
 
 
 @pytest.mark.parametrize("step", ["chain owner", "link add", "matchall"])
 def test_a_change_that_fails_leaves_what_was_before(world, kernel, step):
-    before = wanted(ASKED, world)
-    apply(before, world)
+    apply(ASKED, world)
     good = dict(kernel.rates)
-
     failures = [OSError("Invalid argument")]
 
     def fails_once(argv, patience, given=""):
@@ -135,49 +152,80 @@ def test_a_change_that_fails_leaves_what_was_before(world, kernel, step):
             raise failures.pop()
         return kernel(argv, patience, given)
 
-    broken = World(world.root, fails_once)
     with pytest.raises(GpulabError, match="the network line is as it was before"):
-        apply(wanted(Bandwidth(up="50mbit", interface="eth0"), world), broken)
+        apply(OTHER, World(world.root, fails_once))
     assert kernel.rates == good
-    assert in_force(world) == before
+    assert in_force(world) == wanted(ASKED, world)
+    assert confirmed(world) == ASKED
 
 
-def test_somebody_else_s_shape_is_not_touched(world, kernel):
+def test_one_who_is_killed_in_the_middle_leaves_word_of_it(world, kernel):
+    def dies(argv, patience, given=""):
+        answer = kernel(argv, patience, given)
+        if "matchall" in given:
+            raise KeyboardInterrupt
+        return answer
+
+    with pytest.raises(KeyboardInterrupt):
+        apply(ASKED, World(world.root, dies))
+    assert kernel.qdiscs["eth0"]
+    assert apply(Bandwidth(), world)
+    assert (kernel.qdiscs, kernel.tables, in_force(world)) == ({}, [], None)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_somebody_else_s_shape_is_not_touched(world, kernel, dry_run):
     kernel.qdiscs["eth0"] = [{"kind": "cake", "handle": "8001:", "root": True}]
-    for dry_run in (True, False):
-        with pytest.raises(InputError, match=r"somebody else .cake 8001:.; end that first: tc qdisc del dev eth0 root"):
-            apply(wanted(ASKED, world), world, dry_run=dry_run)
+    with pytest.raises(InputError, match=r"somebody else .cake 8001:.; end that first: tc qdisc del dev eth0 root"):
+        apply(ASKED, world, dry_run=dry_run)
     assert kernel.qdiscs["eth0"][0]["kind"] == "cake"
 
 
-def test_a_change_that_nobody_confirms_goes_back_and_is_remembered(world, kernel):
-    first, second = wanted(ASKED, world), wanted(Bandwidth(up="1mbit", interface="eth0"), world)
-    apply(first, world)
-    apply(second, world, undo_after=30)
+def test_another_interface_that_somebody_shapes_is_not_touched_either(world, kernel):
+    kernel.device("eth1")
+    apply(ASKED, world)
+    kernel.qdiscs["eth1"] = [{"kind": "cake", "handle": "8001:", "root": True}]
+    with pytest.raises(InputError, match="eth1 is shaped by somebody else"):
+        apply(Bandwidth(up="1mbit", interface="eth1"), world)
+
+
+def test_a_change_that_nobody_confirms_goes_back(world, kernel):
+    apply(ASKED, world)
+    apply(OTHER, world, undo_after=30)
     assert "--on-active=30" in kernel.timers[0]
+    assert not keep(world), "a change that is being tried is left alone"
     undo(world)
-    assert in_force(world) == first
-    assert refused(second, world)
-    assert not refused(first, world)
-    apply(second, world, undo_after=30)
-    confirm(world)
+    kernel.timers.clear()
+    assert in_force(world) == wanted(ASKED, world)
+    assert not keep(world)
+    with pytest.raises(GpulabError, match="changed back before the change was confirmed"):
+        confirm(OTHER, world)
+    assert confirmed(world) == ASKED
+
+
+def test_a_change_that_is_confirmed_stays(world, kernel):
+    apply(ASKED, world)
+    apply(OTHER, world, undo_after=30)
+    assert apply(OTHER, world, dry_run=True), "a run that was cut off before it confirmed is not over"
+    confirm(OTHER, world)
+    kernel.timers.clear()
+    assert not apply(OTHER, world, dry_run=True)
     undo(world)
-    assert in_force(world) == second
-    assert not refused(second, world)
+    assert in_force(world) == wanted(OTHER, world)
 
 
 def test_the_first_shape_of_all_goes_back_to_none(world, kernel):
-    apply(wanted(ASKED, world), world, undo_after=30)
+    apply(ASKED, world, undo_after=30)
     undo(world)
-    assert in_force(world) is None
-    assert (kernel.tables, IFB in kernel.qdiscs) == ([], False)
+    assert (in_force(world), kernel.tables, kernel.qdiscs) == (None, [], {})
 
 
 def test_the_end_leaves_nothing(world, kernel):
-    apply(wanted(ASKED, world), world)
-    assert apply(None, world)
+    apply(ASKED, world)
+    assert apply(Bandwidth(), world)
     assert (kernel.qdiscs, kernel.tables, (kernel.net / IFB).exists()) == ({}, [], False)
-    assert not apply(None, world)
+    assert not apply(Bandwidth(), world)
+    assert not keep(world)
 
 
 def test_members_are_told_by_name_and_the_busiest_comes_first(monkeypatch):
@@ -199,7 +247,7 @@ def test_members_are_told_by_name_and_the_busiest_comes_first(monkeypatch):
     ]
 
 
-def test_without_shaping_status_says_which_variable(monkeypatch, tmp_path):
-    monkeypatch.setattr("gpulab.services.bandwidth.World.root", tmp_path, raising=False)
+def test_without_shaping_status_says_which_variable(monkeypatch, world):
+    monkeypatch.setattr("gpulab.services.bandwidth.World", lambda: world)
     with pytest.raises(GpulabError, match="bandwidth_enabled"):
         net.main(["status"])

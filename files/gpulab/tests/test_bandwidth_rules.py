@@ -84,6 +84,7 @@ def test_the_plan_says_both_rates():
     ("given", "message"),
     [
         ({}, 'bandwidth_rate is ""; give a number with a unit'),
+        ({"bandwidth_rate": "1gbit", "bandwidth_rate_up": "9"}, 'bandwidth_rate_up is "9"'),
         ({"bandwidth_rate": "0mbit"}, 'bandwidth_rate is "0mbit"; give 1mbit'),
         ({"bandwidth_rate": "1gbit", "bandwidth_exempt": ["nas"]}, 'bandwidth_exempt has "nas"'),
         ({"bandwidth_rate": "1gbit", "bandwidth_exempt": "nas"}, "give a list"),

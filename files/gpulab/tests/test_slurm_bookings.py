@@ -111,6 +111,24 @@ def test_going_back_bookings_count_again_but_those_that_were_deleted(root):
     assert audit[-1]["rows"][0]["before"]["user"] == "carol"
 
 
+def test_one_who_is_killed_while_it_goes_back_cancels_nothing(root):
+    sheet(root, TRAIN, RUNNING)
+    slurm = Slurm()
+    step(root, slurm)
+
+    def dies(argv, **options):
+        answer = slurm(argv, **options)
+        if argv[1] == "delete":
+            raise KeyboardInterrupt
+        return answer
+
+    with pytest.raises(KeyboardInterrupt):
+        step(root, dies, leave=True)
+    step(root, slurm, leave=True)
+    assert set(slurm.reservations) == {"maintenance"}
+    assert statuses(root) == ["booked", "booked"]
+
+
 def test_a_reservation_that_ran_out_was_not_deleted(root):
     sheet(root, RUNNING)
     slurm = Slurm()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -59,7 +60,7 @@ def interrupt(command: Sequence[str], task: int, delay: float, cut: Callable[[],
         task: in which task, from 1.
         delay: how long after the task's beginning, seconds.
         cut: what happens besides that the controller is gone.
-        count_from: count tasks from the first one on whose line has this in it.
+        count_from: count tasks from the first one on whose line this pattern is found in.
 
     Returns:
         The task's name; empty when the run ended before.
@@ -67,7 +68,7 @@ def interrupt(command: Sequence[str], task: int, delay: float, cut: Callable[[],
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
         seen, last = 0, ""
         for line in run.stdout or ():
-            if line.startswith("TASK [") and (seen or count_from in line):
+            if line.startswith("TASK [") and (seen or re.search(count_from, line)):
                 seen += 1
                 last = line.strip(" *\n")
                 if seen == task:

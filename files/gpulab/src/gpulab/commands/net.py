@@ -9,9 +9,9 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from .. import settings
 from ..errors import GpulabError, InputError
 from ..services import bandwidth, bandwidth_use
+from ..settings import Bandwidth, load
 from .cli import table
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ def main(argv: Sequence[str]) -> int:
     apply = verbs.add_parser("apply", help="bring the line to what the settings say")
     apply.add_argument("--check", action="store_true", help="only print what would be done")
     apply.add_argument("--undo-after", type=int, default=0, metavar="SECONDS", help="unless `confirm` comes first")
-    apply.add_argument("--keep", action="store_true", help="repair what is in force; the unit's way (internal)")
+    apply.add_argument("--keep", action="store_true", help="bring back what was confirmed (internal)")
     verbs.add_parser("confirm", help="keep what was applied: the server can still be reached")
-    verbs.add_parser("undo", help="bring back what was in force before (internal)")
-    verbs.add_parser("remove", help="end the shaping until the next boot or run of the playbook")
+    verbs.add_parser("undo", help="bring back what was confirmed before (internal)")
+    verbs.add_parser("remove", help="end the shaping, until the next run of the playbook")
     options = parser.parse_args(argv)
     world = bandwidth.World()
     if options.verb == "status":
@@ -47,34 +47,32 @@ def main(argv: Sequence[str]) -> int:
     if options.verb == "apply":
         return _keep(world) if options.keep else _apply(world, undo_after=options.undo_after, dry_run=options.check)
     if options.verb == "remove":
-        bandwidth.apply(None, world)
+        bandwidth.apply(Bandwidth(), world)
+    elif options.verb == "confirm":
+        bandwidth.confirm(load().bandwidth, world)
     else:
-        {"confirm": bandwidth.confirm, "undo": bandwidth.undo}[options.verb](world)
+        bandwidth.undo(world)
     return 0
 
 
 def _apply(world: World, *, undo_after: int, dry_run: bool) -> int:
-    shape = bandwidth.wanted(settings.load().bandwidth, world)
+    asked = load().bandwidth
     before = bandwidth.in_force(world)
-    if not bandwidth.apply(shape, world, undo_after=undo_after, dry_run=dry_run):
+    if not bandwidth.apply(asked, world, undo_after=undo_after, dry_run=dry_run):
         print("unchanged")
         return 0
     tense = "would do" if dry_run else "done"
-    print(f"{tense}: {_words(shape)} instead of {_words(before)}")
+    print(f"{tense}: {_words(bandwidth.wanted(asked, world))} instead of {_words(before)}")
     return 0
 
 
 def _keep(world: World) -> int:
-    """Bring back what a reboot, a new device or a hand took away; say nothing while all is well."""
+    """Say nothing while all is well."""
     try:
-        shape = bandwidth.wanted(settings.load().bandwidth, world)
+        if bandwidth.keep(world):
+            print(f"done: {_words(bandwidth.in_force(world))}")
     except InputError as error:  # a device that is not there now comes back, and this runs again
         print(f"gpulab net: {error}", file=sys.stderr)
-        return 0
-    if bandwidth.refused(shape, world):
-        print(f"gpulab net: {_words(shape)} was not confirmed when it was tried; run the playbook", file=sys.stderr)
-    elif bandwidth.apply(shape, world):
-        print(f"done: {_words(shape)}")
     return 0
 
 

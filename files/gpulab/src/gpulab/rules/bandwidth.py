@@ -218,8 +218,10 @@ def plan(variables: Mapping[str, Any]) -> tuple[str, ...]:
     if not parse_switch(variables.get("bandwidth_enabled", False), "bandwidth_enabled"):
         return ()
     rate = variables.get("bandwidth_rate", "")
-    ways = [variables.get(f"bandwidth_rate_{way}", rate) for way in ("up", "down")]
-    rates = [parse_rate(each, "bandwidth_rate" if each == rate else "bandwidth_rate_up or _down") for each in ways]
+    rates = []
+    for name in ("bandwidth_rate_up", "bandwidth_rate_down"):
+        given = variables.get(name, rate)
+        rates.append(parse_rate(given, "bandwidth_rate" if given == rate else name))
     if variables.get("bandwidth_member_cap"):
         parse_rate(variables["bandwidth_member_cap"], "bandwidth_member_cap")
     exempt = variables.get("bandwidth_exempt", [])

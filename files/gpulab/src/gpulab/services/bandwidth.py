@@ -1,8 +1,8 @@
 """Have the network line shaped as the settings say: apply, read back, undo.
 
 /run/gpulab/net.json (root only) says what is in force and what the kernel showed of it then; in /run, because a reboot
-ends both. /var/lib/gpulab/net holds `former.json`, what was in force before a change that nobody has confirmed yet, and
-`refused.json`, a change that nobody confirmed: it is not applied again until an admin asks for it.
+ends both. /var/lib/gpulab/net/confirmed.json holds the settings that somebody found to work: what is brought back after
+a reboot, after a hand's change, and when nobody confirms a new one in time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from ..adapters.files import exclusive_lock, read_regular, write_atomic
 from ..adapters.programs import output_of
 from ..errors import GpulabError, InputError
 from ..rules.bandwidth import IFB, TABLE, Shape, ip_commands, nft_rules, parse_networks, parse_rate, tc_commands
+from ..settings import Bandwidth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from ..settings import Bandwidth
 
     Run = Callable[[Sequence[str], float, str], str]
     """Called like adapters.programs.output_of."""
@@ -139,17 +138,17 @@ def differs(shape: Shape | None, world: World) -> bool:
     """Tell whether what the kernel has differs from a shape, also by a change that somebody made by hand."""
     found = _read(world.file(names.RUN_DIR, "net.json"))
     if shape is None or not found:
-        return shape is not None or bool(found) or IFB in _interfaces(Path(names.under(world.root, names.SYS_NET_DIR)))
+        return shape is not None or bool(found)
     return bool(found["shape"] != document(shape) or found["picture"] != _picture(shape, world))
 
 
-def apply(shape: Shape | None, world: World, *, undo_after: int = 0, dry_run: bool = False) -> bool:
-    """Bring the kernel to a shape, or to none.
+def apply(asked: Bandwidth, world: World, *, undo_after: int = 0, dry_run: bool = False) -> bool:
+    """Bring the kernel to what settings ask for.
 
     Args:
-        shape: from `wanted`.
+        asked: the settings; with no rate, the shaping ends.
         world: the outside.
-        undo_after: seconds until the former shape returns by itself, unless `confirm` comes first; 0 for never.
+        undo_after: seconds until `undo` comes by itself, unless `confirm` comes first; 0 when this is for good.
         dry_run: only tell.
 
     Returns:
@@ -157,63 +156,108 @@ def apply(shape: Shape | None, world: World, *, undo_after: int = 0, dry_run: bo
 
     Raises:
         GpulabError: it could not be done; what was in force before is in force again.
-        InputError: somebody else shapes the interface.
+        InputError: see `wanted`; or somebody else shapes the interface.
     """
+    shape = wanted(asked, world)
     if dry_run:
-        if shape and differs(shape, world):
-            _refuse_strangers(shape, world)
-        return differs(shape, world)
-    world.file(names.RUN_DIR, "").mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(world.file(names.RUN_DIR, "net.lock"), timeout=_LOCK_SECONDS):
-        if not differs(shape, world):
-            return False
-        if shape:
-            _refuse_strangers(shape, world)
-        before = in_force(world)
-        if undo_after:
-            _arm(before, undo_after, world)
-        _change(before, shape, world)
-    return True
+        return _ready(asked, shape, world)
+    with _locked(world):
+        changes = _ready(asked, shape, world)
+        if changes:
+            if undo_after:
+                _arm(undo_after, world)
+            _change(in_force(world), shape, world)
+        if not undo_after:
+            _remember(asked, world)
+    return changes
 
 
-def refused(shape: Shape | None, world: World) -> bool:
-    """Tell whether nobody could confirm this shape when it was tried last."""
-    found = _read(world.file(names.NET_STATE_DIR, "refused.json"))
-    return shape is not None and found is not None and found["shape"] == document(shape)
+def confirm(asked: Bandwidth, world: World) -> None:
+    """Keep what was applied: the server can still be reached.
 
-
-def confirm(world: World) -> None:
-    """Keep what was applied: the server can still be reached."""
+    Raises:
+        GpulabError: it was taken back before.
+    """
     with contextlib.suppress(GpulabError):
         world.say("systemctl", "stop", f"{_UNDO}.timer")
-    world.file(names.NET_STATE_DIR, "former.json").unlink(missing_ok=True)
-    world.file(names.NET_STATE_DIR, "refused.json").unlink(missing_ok=True)
+    with _locked(world):
+        if in_force(world) != wanted(asked, world):
+            raise GpulabError(
+                "the network line was changed back before the change was confirmed; see to it that the server is "
+                "reached in time, or give it longer: bandwidth_undo_seconds"
+            )
+        _remember(asked, world)
+
+
+def keep(world: World) -> bool:
+    """Bring back what was confirmed, where a reboot, a new device or a hand took it away.
+
+    Returns:
+        Whether that was necessary.
+
+    Raises:
+        GpulabError: it could not be done.
+        InputError: the interface is not there now.
+    """
+    with _locked(world):
+        if _read(_former(world)) is None or _armed(world):
+            return False  # a change is being tried
+        shape = wanted(confirmed(world), world)
+        changes = differs(shape, world)
+        if changes:
+            _change(in_force(world), shape, world)
+    return changes
 
 
 def undo(world: World) -> None:
-    """Bring back what was in force before a change that nobody confirmed, and remember that one.
+    """Bring back what was confirmed last; with nothing of that kind, no shaping.
 
     Raises:
         GpulabError: it could not be done; then the line is not shaped at all.
     """
-    former = world.file(names.NET_STATE_DIR, "former.json")
-    found = _read(former)
-    if found is None:
-        return
-    with exclusive_lock(world.file(names.RUN_DIR, "net.lock"), timeout=_LOCK_SECONDS):
-        present = in_force(world)
-        if present:
-            content = json.dumps({"shape": document(present)}).encode()
-            write_atomic(world.file(names.NET_STATE_DIR, "refused.json"), content, mode=0o600)
-        _change(present, _shape(found["shape"]) if found["shape"] else None, world)
-    former.unlink(missing_ok=True)
+    with _locked(world):
+        _change(in_force(world), wanted(confirmed(world), world), world)
 
 
-def _arm(before: Shape | None, seconds: int, world: World) -> None:
-    folder = world.file(names.NET_STATE_DIR, "")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    content = json.dumps({"shape": document(before) if before else None}).encode()
-    write_atomic(folder / "former.json", content, mode=0o600)
+def confirmed(world: World) -> Bandwidth:
+    """Return the settings that were found to work; without a rate when there are none."""
+    found = _read(_former(world)) or {}
+    return Bandwidth(**{**found, "exempt": tuple(found.get("exempt", ()))})
+
+
+def _former(world: World) -> Path:
+    return world.file(names.NET_STATE_DIR, "confirmed.json")
+
+
+def _remember(asked: Bandwidth, world: World) -> None:
+    path = _former(world)
+    if not asked.up:
+        path.unlink(missing_ok=True)
+    elif asked != confirmed(world):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomic(path, json.dumps(asdict(asked)).encode(), mode=0o600)
+
+
+def _locked(world: World) -> contextlib.AbstractContextManager[None]:
+    path = world.file(names.RUN_DIR, "net.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return exclusive_lock(path, timeout=_LOCK_SECONDS)
+
+
+def _ready(asked: Bandwidth, shape: Shape | None, world: World) -> bool:
+    """Tell whether there is something to do, and that it may be done; what nobody confirmed yet is done again."""
+    changes = differs(shape, world) or asked != confirmed(world)
+    if changes and shape:
+        _refuse_strangers(shape, world)
+    return changes
+
+
+def _armed(world: World) -> bool:
+    shown = world.say("systemctl", "show", "--property=ActiveState", "--value", f"{_UNDO}.timer", f"{_UNDO}.service")
+    return "activ" in shown.replace("inactive", "")
+
+
+def _arm(seconds: int, world: World) -> None:
     with contextlib.suppress(GpulabError):
         world.say("systemctl", "stop", f"{_UNDO}.timer", f"{_UNDO}.service")
     world.say(
@@ -226,7 +270,6 @@ def _change(before: Shape | None, shape: Shape | None, world: World) -> None:
     _clear(before, world)
     if shape is None:
         return
-    _clear(shape, world)
     try:
         _load(shape, world)
     except GpulabError as error:
@@ -237,7 +280,8 @@ def _change(before: Shape | None, shape: Shape | None, world: World) -> None:
 
 
 def _refuse_strangers(shape: Shape, world: World) -> None:
-    if IFB in _interfaces(Path(names.under(world.root, names.SYS_NET_DIR))):
+    before = in_force(world)
+    if before and before.interface == shape.interface:
         return  # ours, perhaps half done
     for each in json.loads(world.say("tc", "-json", "qdisc", "show", "dev", shape.interface) or "[]"):
         # What the kernel puts there by itself has handle 0.
@@ -253,6 +297,7 @@ def _load(shape: Shape, world: World) -> None:
     if missing or not _loaded(world, "--quiet", "ifb", "numifbs=0"):
         lacking = ", ".join(missing or ["ifb"])
         raise GpulabError(f"this kernel lacks {lacking}; on Ubuntu they are in linux-modules-extra-$(uname -r)")
+    _note(shape, [], world)  # whoever is killed from here on leaves word what to take away
     world.say("nft", "--file", "-", given=nft_rules(shape))
     world.say("ip", "-batch", "-", given="\n".join(ip_commands()) + "\n")
     world.say("tc", "-batch", "-", given="\n".join(tc_commands(shape)) + "\n")
@@ -263,7 +308,11 @@ def _load(shape: Shape, world: World) -> None:
         ]
         if not found or abs(found[0] - rate) > _TOLERANCE * rate:
             raise GpulabError(f"the kernel shapes {device} to {found or 'nothing'} instead of {rate} bit/s")
-    content = json.dumps({"shape": document(shape), "picture": _picture(shape, world)}).encode()
+    _note(shape, _picture(shape, world), world)
+
+
+def _note(shape: Shape, picture: list[str], world: World) -> None:
+    content = json.dumps({"shape": document(shape), "picture": picture}).encode()
     write_atomic(world.file(names.RUN_DIR, "net.json"), content, mode=0o600)
 
 
@@ -277,13 +326,13 @@ def _loaded(world: World, *arguments: str) -> bool:
 
 def _clear(shape: Shape | None, world: World) -> None:
     """Take everything of ours away; what is not there is no fault."""
-    world.file(names.RUN_DIR, "net.json").unlink(missing_ok=True)
     commands: list[tuple[str, ...]] = [("ip", "link", "delete", IFB), ("nft", "delete", "table", "inet", TABLE)]
     if shape:
         commands = [("tc", "qdisc", "delete", "dev", shape.interface, which) for which in ("root", "clsact")] + commands
     for command in commands:
         with contextlib.suppress(GpulabError):
             world.say(*command)
+    world.file(names.RUN_DIR, "net.json").unlink(missing_ok=True)
 
 
 def _picture(shape: Shape, world: World) -> list[str]:

@@ -78,19 +78,21 @@ def carry(
         return found
     there = reservation_names(run_command(["scontrol", "--oneliner", "show", "reservation"]).splitlines())
     todo = plan(rows, there, made, now(), leave=leave)
-    known = set(todo.known)
+    for line in todo.cancel:
+        row = rows[line]
+        found.done.append(f"cancel the booking of {row.user}, card {row.gpu_id}, {row.start:%Y-%m-%d %H:%M}")
+    if not dry_run:
+        if todo.cancel:
+            _cancel(root, now, there, made)
+        # Forgotten before it is deleted: whoever is killed in between must not take it for deleted by somebody.
+        _remember(root, set(todo.known) - todo.make.keys())
     for name in todo.remove:
         found.done.append(f"delete reservation {name}")
         if not dry_run:
             run_command(["scontrol", "delete", f"ReservationName={name}"])
-    for line in todo.cancel:
-        row = rows[line]
-        found.done.append(f"cancel the booking of {row.user}, card {row.gpu_id}, {row.start:%Y-%m-%d %H:%M}")
-    if todo.cancel and not dry_run:
-        _cancel(root, now, there, made)
-    known -= _make(todo, now(), found, dry_run=dry_run, run_command=run_command)
+    failed = _make(todo, now(), found, dry_run=dry_run, run_command=run_command)
     if not dry_run:
-        _remember(root, known)
+        _remember(root, set(todo.known) - failed)
     return found
 
 
