@@ -159,6 +159,15 @@ def test_a_change_that_fails_leaves_what_was_before(world, kernel, step):
     assert confirmed(world) == ASKED
 
 
+def test_a_kernel_that_shapes_to_another_rate_is_not_believed(world, kernel):
+    def rounds(argv, patience, given=""):
+        return kernel(argv, patience, given).replace("rate 100Mbit", "rate 98Mbit")
+
+    with pytest.raises(GpulabError, match=r"the kernel shapes eth0 to .98000000.0. instead of 100000000 bit/s"):
+        apply(ASKED, World(world.root, rounds))
+    assert (kernel.qdiscs, in_force(world)) == ({}, None)
+
+
 def test_one_who_is_killed_in_the_middle_leaves_word_of_it(world, kernel):
     def dies(argv, patience, given=""):
         answer = kernel(argv, patience, given)
