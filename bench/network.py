@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -39,8 +38,9 @@ def measure_network(folder: Path) -> list[Figure]:
     play(TOP / "bench" / "network.yml", inventory(folder, 3))
     subprocess.run([_TOOL, "boot", MACHINE], check=True, stdout=sys.stderr)
     try:
-        outside = (TOP / "molecule" / "kernel" / "files" / "outside.sh").read_text()
-        _ssh("sh -s", outside)
+        files = TOP / "molecule" / "kernel" / "files"
+        _ssh("sh -s", (files / "outside.sh").read_text())
+        _ssh("cat >/run/shares.py", (files / "shares.py").read_text())
         _ssh("cat >/etc/gpulab/conf.d/bandwidth.toml", _SETTINGS)
         _ssh("/opt/gpulab/current/bin/gpulab net apply")
         ours = _line()
@@ -65,22 +65,15 @@ def measure_network(folder: Path) -> list[Figure]:
 
 
 def _line() -> _Line:
-    clients = [
-        f"setpriv --reuid={1501 + number} --clear-groups iperf3 --client 10.9.0.2 --parallel {parallel} "
-        f"--port {5201 + number} --time {_SECONDS} --omit 1 --json >/run/{number}.json &"
-        for number, parallel in enumerate((8, 1))
-    ]
-    ping = f"sleep 2; ping -q -c {(_SECONDS - 3) * 5} -i 0.2 10.9.0.2 >/run/ping"
-    _ssh(f"{' '.join(clients)} {ping}; wait")
-    many, one = (_arrived(f"/run/{number}.json") for number in (0, 1))
+    ping = f"(sleep 4; ping -q -c {(_SECONDS - 3) * 5} -i 0.2 10.9.0.2 >/run/ping) &"
+    many, one = _shares(f"{ping} python3 /run/shares.py {_SECONDS} '--parallel 8' ''; wait")
     times = _ssh("cat /run/ping").rsplit("=", 1)[1].split("/")  # rtt min/avg/max/mdev = 0.1/0.2/0.3/0.0 ms
-    _ssh(f"iperf3 --client 10.9.0.2 --reverse --port 5201 --time {_SECONDS} --omit 1 --json >/run/down.json")
-    return _Line(many, one, _arrived("/run/down.json"), float(times[1]))
+    (download,) = _shares(f"python3 /run/shares.py {_SECONDS} --reverse")
+    return _Line(many, one, download, float(times[1]))
 
 
-def _arrived(path: str) -> float:
-    received: float = json.loads(_ssh(f"cat {path}"))["end"]["sum_received"]["bits_per_second"]
-    return received / 1e6
+def _shares(command: str) -> list[float]:
+    return [float(line) for line in _ssh(command).splitlines()]
 
 
 def _ssh(command: str, given: str = "") -> str:

@@ -126,6 +126,17 @@ def play(request: pytest.FixtureRequest, host: Host, tmp_path_factory: pytest.Te
     return run
 
 
+@pytest.fixture(scope="module")
+def still_cron(host: Host) -> Generator[None]:
+    """Hold cron, for tests that do themselves what its lines do: at some minute it would have been first.
+
+    It is stopped as a process, not as a service: a playbook that is run meanwhile finds nothing to change.
+    """
+    host.run_expect([0], "systemctl kill --signal=STOP cron.service")
+    yield
+    host.run_expect([0], "systemctl kill --signal=CONT cron.service")
+
+
 class Acceptance(Protocol):
     """Asks the machine under test what `make accept` asks a live server."""
 

@@ -73,11 +73,12 @@ old_tiers:
   type: list
   elements: str
   sample: [table]
-board:
-  description: Whether there is a board, wanted now or from an earlier run.
+extras:
+  description: Roles that few labs need, those of C(board) and C(bandwidth) that are wanted now or there from before.
   returned: success
-  type: bool
-  sample: false
+  type: list
+  elements: str
+  sample: [board]
 windows:
   description:
     - The golden hours as pages show them, each with C(name), C(hours), C(days_en), C(days_zh), C(class), C(max_cards),
@@ -133,7 +134,7 @@ def main() -> None:
         tier_reason=found.lab.tier_reason,
         group_size=found.lab.group_size,
         old_tiers=list(found.old_tiers),
-        board=found.board,
+        extras=list(found.extras),
         windows=rows(found.lab.windows),
         plan=list(found.plan),
     )

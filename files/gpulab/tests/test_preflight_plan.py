@@ -109,12 +109,13 @@ def test_a_board_for_the_lab_is_told_of_in_the_plan(tmp_path: Path, listen: str)
     assert not [line for line in inspect(tmp_path, board_listen=listen).plan if line.startswith("board")]
 
 
-def test_a_board_from_before_is_known(tmp_path: Path) -> None:
-    assert inspect(tmp_path, board_enabled=True).board
-    assert not inspect(tmp_path).board
+@pytest.mark.parametrize(("role", "wishes"), [("board", {}), ("bandwidth", {"bandwidth_rate": "500mbit"})])
+def test_what_few_labs_need_is_known_also_from_before(tmp_path: Path, role: str, wishes: dict[str, str]) -> None:
+    assert inspect(tmp_path, **{f"{role}_enabled": True}, **wishes).extras == (role,)
+    assert inspect(tmp_path).extras == ()
     (tmp_path / "etc/gpulab/conf.d").mkdir(parents=True)
-    (tmp_path / "etc/gpulab/conf.d/board.toml").write_text("[board]\nenabled = true\n")
-    assert inspect(tmp_path, board_enabled=False).board
+    (tmp_path / f"etc/gpulab/conf.d/{role}.toml").write_text(f"[{role}]\n")
+    assert inspect(tmp_path, **{f"{role}_enabled": False}).extras == (role,)
 
 
 def test_mistyped_words_about_the_board_are_refused(tmp_path: Path) -> None:

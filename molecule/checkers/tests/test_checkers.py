@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from testinfra.backend.base import CommandResult
     from testinfra.host import Host
 
+pytestmark = pytest.mark.usefixtures("still_cron")
+
 HEADER = "task_name,user,gpu_id,start_time,end_time,est_hours,status"
 SHEET = "/home/admin/gpu_schedule.csv"
 STATE = "/var/lib/gpulab/checks/events.json"
@@ -309,6 +311,7 @@ def test_cron_takes_the_file_and_its_run_reaches_the_mailbox(desk: Desk) -> None
     desk.edit(desk.row("train", "bob", 1, (30, 90)))
     desk.host.run_expect([0], "rm -f /home/admin/GPU_INFO.md")
     now = "/etc/cron.d/gpulab-now"
+    desk.host.run_expect([0], "systemctl kill --signal=CONT cron.service")
     desk.host.run_expect([0], rf"sed -E 's/^[0-9].* root /* * * * * root /' /etc/cron.d/gpulab > {now}")
     try:
         assert desk.host.check_output(f"grep -c '^[*] [*] [*] [*] [*] root /' {now}") == "4"
@@ -317,7 +320,7 @@ def test_cron_takes_the_file_and_its_run_reaches_the_mailbox(desk: Desk) -> None
                 break
             time.sleep(1)
     finally:
-        desk.host.run(f"rm {now}")
+        desk.host.run(f"rm {now}; systemctl kill --signal=STOP cron.service")
     assert len(desk.mails()["bob"]) == 1
     assert desk.host.file("/home/admin/GPU_INFO.md").exists
     assert "root" not in desk.mails(), "cron complained by mail"

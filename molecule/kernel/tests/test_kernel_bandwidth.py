@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,29 +17,14 @@ if TYPE_CHECKING:
 RATE = 40.0
 """Mbit/s, both ways (molecule.yml)."""
 
-PEER, STORAGE = "10.9.0.2", "10.9.1.2"
+STORAGE = "10.9.1.2"
 SECONDS = 5
-FIRST_UID = 1501
-"""Of people without accounts; shares go by uid."""
 
 
 def together(host: Host, *clients: str) -> list[float]:
-    """Run iperf3 clients at the same time, each with a uid and a server of its own; return what arrived, Mbit/s."""
-    lines = []
-    for number, options in enumerate(clients):
-        place = PEER if "--client" not in options else ""
-        target = f"--client {place}" if place else ""
-        lines.append(
-            f"setpriv --reuid={FIRST_UID + number} --clear-groups iperf3 {target} {options} --port {5201 + number} "
-            f"--time {SECONDS} --omit 1 --json >/tmp/iperf{number}.json & "
-        )
-    host.run_expect([0], f"rm -f /tmp/iperf*; {''.join(lines)} wait")
-    found = []
-    for number in range(len(clients)):
-        end = json.loads(host.check_output(f"cat /tmp/iperf{number}.json"))["end"]
-        arrived = end.get("sum_received") or end["sum"]
-        found.append(arrived["bits_per_second"] / 1e6)
-    return found
+    """Have people use the line at the same time, each with options of iperf3; return what arrived for each, Mbit/s."""
+    options = " ".join(shlex.quote(client) for client in clients)
+    return [float(line) for line in host.check_output(f"test-shares {SECONDS} {options}").splitlines()]
 
 
 def best(host: Host, holds: Callable[[list[float]], bool], *clients: str) -> list[float]:

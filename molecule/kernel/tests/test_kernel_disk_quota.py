@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from conftest import Person, Play
     from testinfra.host import Host
 
+pytestmark = pytest.mark.usefixtures("still_cron")  # it mails as well, once an hour
+
 MIB = 1 << 20
 LATE = "/srv/late"
 PLACES = {

@@ -31,14 +31,14 @@ class Preflight:
         plan: lines for the admin, risky steps first.
         warnings: what is worth knowing but stops nothing.
         old_tiers: tiers whose parts are on the server and not wanted now.
-        board: whether there is a board, wanted now or from an earlier run.
+        extras: roles that few labs need (`board`, `bandwidth`): those wanted now or there from an earlier run.
     """
 
     lab: Lab
     plan: tuple[str, ...]
     warnings: tuple[str, ...]
     old_tiers: tuple[str, ...]
-    board: bool
+    extras: tuple[str, ...]
 
 
 def inspect(
@@ -68,13 +68,12 @@ def inspect(
     risks = guard_plan.plan(lab, variables, root=root, control=control)
     limits = quota_plan.plan(lab, variables, World(root=root))
     datasets = dataset_plan.plan(variables, dataset_mount.World(root=root))
-    line = bandwidth.plan(variables)
-    plan = (*risks, *line, *_plan(lab, old_tiers, server.system, root), *limits, *datasets, *board.plan(variables))
-    return Preflight(lab=lab, plan=plan, warnings=warnings, old_tiers=old_tiers, board=_board(variables, root))
-
-
-def _board(variables: Mapping[str, Any], root: Path) -> bool:
-    return bool(board.plan(variables)) or Path(names.under(root, names.SETTINGS_DIR), "board.toml").exists()
+    line, page = bandwidth.plan(variables), board.plan(variables)
+    plan = (*risks, *line, *_plan(lab, old_tiers, server.system, root), *limits, *datasets, *page)
+    settings = Path(names.under(root, names.SETTINGS_DIR))
+    wanted = {"board": bool(page), "bandwidth": bool(line)}
+    extras = tuple(name for name in wanted if wanted[name] or (settings / f"{name}.toml").exists())
+    return Preflight(lab=lab, plan=plan, warnings=warnings, old_tiers=old_tiers, extras=extras)
 
 
 def _old_tiers(tier: str, root: Path) -> tuple[str, ...]:
