@@ -27,11 +27,13 @@ class Server:
         host: the server.
         settings: see `gpulab settings`.
         members: present members; those who are no admins first.
+        admins: present members who are.
     """
 
     host: Host
     settings: dict[str, Any]
     members: tuple[str, ...]
+    admins: tuple[str, ...]
 
     @property
     def tier(self) -> str:
@@ -53,6 +55,21 @@ class Server:
         assert self.members, "there is no member to try it as"
         return self.host.run(f"runuser -u {shlex.quote(self.members[0])} -- sh -c {shlex.quote(f'cd / && {command}')}")
 
+    @property
+    def guarded(self) -> bool:
+        """Whether the kernel shall refuse cards to sessions that were given none."""
+        return bool(self.host.file("/etc/systemd/system/user-.slice.d/60-gpulab-guard.conf").exists)
+
+    def refuses_cards(self) -> None:
+        """Try to open a card where members' sessions are; nothing is read or written."""
+        assert self.guarded, "gpu_guard_enabled is false"
+        card = self.told("ls /dev/nvidia[0-9]* 2>/dev/null | head -n 1; true").strip()
+        if card:
+            unit = "systemd-run --quiet --wait --pipe --collect --slice=user-gpulab.slice --uid=nobody"
+            tried = self.host.run(f"{unit} sh -c ': <{card}'")
+            assert tried.rc != 0, f"{card} could be opened"
+            assert "not permitted" in tried.stderr, tried.stderr.strip()
+
 
 @pytest.fixture(scope="module")
 def server(host: Host) -> Server:
@@ -62,7 +79,8 @@ def server(host: Host) -> Server:
     listed = json.loads(host.run("/opt/gpulab/current/bin/gpulab members --json").stdout or "[]")
     present = [entry for entry in listed if entry["state"] == "present"]
     present.sort(key=lambda entry: (entry["admin"], entry["name"]))
-    return Server(host, json.loads(settings.stdout), tuple(entry["name"] for entry in present))
+    admins = tuple(entry["name"] for entry in present if entry["admin"])
+    return Server(host, json.loads(settings.stdout), tuple(entry["name"] for entry in present), admins)
 
 
 @dataclass(frozen=True)
