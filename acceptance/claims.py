@@ -13,7 +13,7 @@ from gpulab.rules.quota import parse_count, parse_grace, parse_size
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Server
+    from server import Server
 
     Check = Callable[[Server, dict[str, str]], None]
 
@@ -439,7 +439,7 @@ def _disk(server: Server, words: dict[str, str]) -> None:
     path, owner = words["path"], words["owner"]
     seen = server.document(f"{GPULAB} quota show --json")
     if path in seen["off"]:
-        waiting = [words for _, words in rules(server).statements if words.startswith("Not in force ")]
+        waiting = [words for _, words in rules(server).statements if words.startswith("Limits begin when ")]
         assert any(path in words for words in waiting), "it is not in force"
         return
     page = [row.split(" | ")[1] for _, row in rules(server).statements if row.startswith(f"| {path} | ")]
@@ -475,10 +475,11 @@ def _disk_words(server: Server, _: dict[str, str]) -> None:
     assert server.as_member("gpu-quota").rc in {0, 1}, "gpu-quota does not work"  # 1: over a limit
 
 
-@claim("Not in force before the next remount or reboot: <paths>.")
+@claim("Limits begin when the folder is mounted anew or the server starts again: <paths>.")
 def _disk_waiting(server: Server, words: dict[str, str]) -> None:
-    off = server.document(f"{GPULAB} quota show --json")["off"]
-    same("what is not in force", set(words["paths"].split(", ")), set(off))
+    seen = server.document(f"{GPULAB} quota show --json")
+    unknown = set(words["paths"].split(", ")) - {*seen["on"], *seen["off"]}  # on, when it has been mounted since
+    assert not unknown, f"nothing is known of limits on {', '.join(unknown)}"
 
 
 @claim(

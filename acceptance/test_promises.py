@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Server
+    from server import Server
 
 GPULAB = "/opt/gpulab/current/bin/gpulab"
 PUBLIC = "/home/admin"
@@ -247,6 +247,23 @@ def test_nothing_that_root_runs_can_be_written_by_others(server: Server) -> None
         "\\( -perm /002 -o ! -user root \\) ! -path '/var/lib/gpulab/*/projects/*' 2>/dev/null | head -n 5"
     )
     assert not found, f"writable by others or not root's: {found.split()}"
+
+
+@promise("S17", "facts about the cards")
+def test_the_driver_library_tells_what_modules_need(server: Server) -> None:
+    info = server.document(f"{GPULAB} info --json")
+    assert not info["reason"], info["reason"]
+    for card in info["cards"]:
+        unknown = [key for key in ("uuid", "name", "bus_id", "minor", "memory_total") if card[key] in {None, ""}]
+        assert not unknown, f"card {card['index']} does not tell its {', '.join(unknown)}"
+
+
+@promise("S18", "server and checks are of one release")
+def test_the_server_has_what_this_checkout_installs(server: Server, release: str) -> None:
+    installed = server.told("basename $(readlink /opt/gpulab/current)").strip()
+    assert installed == release, (
+        f"the server has {installed}, this checkout is {release}; `make plan` shows what differs"
+    )
 
 
 @promise("S19", "every machine serves")

@@ -9,7 +9,7 @@ import rules_page
 from claims import RULES, rules, understood
 
 if TYPE_CHECKING:
-    from conftest import Server
+    from server import Server
 
 
 @pytest.mark.promise("S12", "rules page says what is in force")

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "acceptance"))
+
+from claims import rules, understood
+from server import read_server
 
 if TYPE_CHECKING:
     from conftest import Person
@@ -41,6 +48,18 @@ def test_a_member_cannot_start_more_processes_than_allowed(session: Person) -> N
     assert "Resource temporarily unavailable" in tried.stderr
     assert 100 < int(tried.stdout) < 200
     assert session("carol", "echo goes on").stdout == "goes on\n"
+
+
+def test_what_the_rules_page_says_of_limits_is_in_force(host: Host) -> None:
+    server = read_server(host)
+    sections = ("Limits for everybody", "Disk space", "Network line", "Datasets", "Mail")
+    said = {title: [words for where, words in rules(server).statements if where == title] for title in sections}
+    assert all(said.values()), said
+    for statement in sum(said.values(), start=[]):
+        known = understood(statement)
+        assert known, statement
+        check, words = known
+        check(server, words)
 
 
 def test_the_boot_brings_the_layout_of_the_cards_back(host: Host) -> None:
