@@ -15,7 +15,7 @@ import pytest
 import testinfra
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from testinfra.backend.base import CommandResult
     from testinfra.host import Host
@@ -135,6 +135,22 @@ def still_cron(host: Host) -> Generator[None]:
     host.run_expect([0], "systemctl kill --signal=STOP cron.service")
     yield
     host.run_expect([0], "systemctl kill --signal=CONT cron.service")
+
+
+@pytest.fixture(scope="module")
+def lose(host: Host, play: Play) -> Callable[[str], None]:
+    """Return a function that loses the machine for good; a bare one takes its name, with what a playbook gives it."""
+
+    def run(prepare: str) -> None:
+        name = host.backend.name
+        image = name.rpartition("-")[2]
+        top = os.environ["MOLECULE_PROJECT_DIRECTORY"]
+        subprocess.run(["podman", "rm", "--force", "--time", "0", name], check=True, capture_output=True)
+        subprocess.run([f"{top}/scripts/machine", name, image, image], check=True, capture_output=True)
+        prepared = play(playbook=prepare)
+        assert prepared.returncode == 0, prepared.stdout
+
+    return run
 
 
 class Acceptance(Protocol):
