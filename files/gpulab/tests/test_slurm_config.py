@@ -113,6 +113,18 @@ def test_the_first_run_registers_the_cluster_and_starts_the_controller(world):
     assert "enable slurmctld.service" in world.systemd.acts
 
 
+def test_jobs_are_counted_on_from_those_in_the_accounts(world):
+    note = world.root / "var/lib/gpulab/slurm/first_job"
+    note.parent.mkdir(parents=True)
+    note.write_text("4712\n")
+    apply(request(), world, dry_run=False)
+    assert on_disk(world)["slurm.conf"] == FILES["slurm.conf"] + "FirstJobId=4712\n"
+    assert apply(request(), world, dry_run=False).action == ""
+    note.write_text("many\n")
+    with pytest.raises(GpulabError, match="first_job does not hold a number; remove it"):
+        apply(request(), world, dry_run=False)
+
+
 def test_a_second_run_touches_nothing(world):
     apply(request(), world, dry_run=False)
     world.systemd.acts.clear()

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import names
 from ..adapters import state
 from ..adapters.files import read_regular, write_atomic
 from ..errors import GpulabError
@@ -21,11 +23,10 @@ from .slurm_proof import Proof, prove
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from .slurm_daemons import World
 
 FOLDER = "/etc/slurm"
+_MAIN = "slurm.conf"
 _CONTROLLER = "slurmctld"
 _UNIT = "slurmctld.service"
 _LIMIT = 4 << 20
@@ -83,6 +84,7 @@ def apply(request: Request, world: World, *, dry_run: bool) -> Outcome:
         UnprovenError: no controller would start with them; nothing was changed.
         GpulabError: they are proved but could not be put in force; the former ones are back.
     """
+    request = replace(request, files=_numbered(request.files, world.root))
     before = {name: _read(world.root, name) for name in request.files}
     outcome = Outcome(changed=[name for name, content in request.files.items() if before[name] != content])
     outcome.differences = [(f"{FOLDER}/{name}", before[name] or "", request.files[name]) for name in outcome.changed]
@@ -108,6 +110,21 @@ def apply(request: Request, world: World, *, dry_run: bool) -> Outcome:
         outcome.drained = _empty(closing, request, world)
     _write(request, before, world, outcome, stale, closing=bool(closing))
     return outcome
+
+
+def _numbered(files: Mapping[str, str], root: Path) -> dict[str, str]:
+    """Let job numbers go on where those of the accounts end, which came from a controller that is no more.
+
+    slurmctld counts from FirstJobId when it has no state of its own, and never goes back (slurm.conf(5)).
+    """
+    found = dict(files)
+    note = Path(names.under(root, names.SLURM_STATE_DIR)) / "first_job"
+    if _MAIN in found and note.exists():
+        number = read_regular(note, limit=_LIMIT).decode().strip()
+        if not number.isdecimal():
+            raise GpulabError(f"{note} does not hold a number; remove it, and jobs are counted from 1")
+        found[_MAIN] += f"FirstJobId={number}\n"
+    return found
 
 
 def _write(
