@@ -23,6 +23,7 @@ from .slurm_proof import Proof, prove
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
     from .slurm_daemons import World
 
 FOLDER = "/etc/slurm"
