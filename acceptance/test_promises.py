@@ -258,7 +258,7 @@ def test_the_driver_library_tells_what_modules_need(server: Server) -> None:
         assert not unknown, f"card {card['index']} does not tell its {', '.join(unknown)}"
 
 
-@promise("S18", "server and checks are of one release")
+@promise("S18", "checks are of this release")
 def test_the_server_has_what_this_checkout_installs(server: Server, release: str) -> None:
     installed = server.told("basename $(readlink /opt/gpulab/current)").strip()
     assert installed == release, (
