@@ -454,7 +454,8 @@ def _disk(server: Server, words: dict[str, str]) -> None:
             limit = 0 if said == "none" else parse(said, RULES)
             same(f"the {which} limit of {row['owner']} ({row['what']})", limit, row[which])
     if owner == "everybody":
-        told = server.told(f"repquota -u {path} 2>/dev/null | head -n 2")
+        mount = server.told(f"findmnt --noheadings --output TARGET --target {path}").strip()
+        told = server.told(f"repquota -u {mount} 2>&1 | head -n 2")
         grace = re.search(r"Block grace time: (?:(\d+)days?|(\d+):(\d+))", told)  # repquota(8)
         assert grace, f"repquota shows no grace time: {told.strip()}"
         seconds = int(grace[1]) * 86400 if grace[1] else int(grace[2]) * 3600 + int(grace[3]) * 60
