@@ -37,7 +37,7 @@ def _measure(folder: Path, tier: str) -> list[Figure]:
         Figure(f"{tier}: first run / apt-get install of its packages", first.seconds, floor, "s", FIRST_ALLOWED[tier]),
         Figure(f"{tier}: no-change run / allowed", again.seconds, SECONDS_ALLOWED[tier], "s", 1.0),
         Figure(f"{tier}: plan without a change / no-change run", plan.seconds, again.seconds, "s", None),
-        Figure(f"{tier}: tasks of a no-change run / allowed", again.tasks, MOST_TASKS, "tasks", 1.0),
+        Figure(f"{tier}: tasks of a no-change run / allowed", again.ran, MOST_TASKS, "tasks", 1.0),
     ]
     return [*figures, *_agents()] if tier == "allocator" else figures
 
