@@ -111,7 +111,7 @@ def _no_overlap(server: Server, _: dict[str, str]) -> None:
     for number, row in enumerate(rows):
         for other in rows[number + 1 :]:
             apart = row["end_time"] <= other["start_time"] or row["gpu_id"] != other["gpu_id"]
-            assert apart, f"{row['task_name']} and {other['task_name']} overlap on card {row['gpu_id']}"
+            assert apart, f"lines {row['line']} and {other['line']} of the sheet overlap"
 
 
 @claim("You change your own bookings; admins can change all.")
@@ -267,8 +267,8 @@ def _own_limits(server: Server, words: dict[str, str]) -> None:
 
 def _same_limits(server: Server, words: dict[str, str], *names: str) -> None:
     for kind, field, pattern in (("cards", "GrpTRES", r"gres/gpu=(\d+)"), ("jobs", "MaxJobs", r"(\d+)")):
-        if kind in words:
-            where = f"where user={','.join(names)} format=user,{field}"
+        if names and kind in words:
+            where = f"where user={','.join(names)} format=user,{field}"  # an empty list would be everybody
             for line in server.told(f"sacctmgr --noheader --parsable2 show assoc {where}").splitlines():
                 name, _, text = line.partition("|")
                 limit = re.search(pattern, text)
@@ -407,7 +407,7 @@ def _classes(server: Server, _: dict[str, str]) -> None:
 
 def _of_slices(server: Server, key: str, names: tuple[str, ...]) -> dict[str, str]:
     """Return a property of the slices that hold people's sessions."""
-    numbers = [server.told(f"id --user {name}").strip() for name in names]
+    numbers = [server.told(f"id --user {name}") for name in names]
     units = (f"systemctl show --property={key} --value user-{number}.slice" for number in numbers)
     return dict(zip(names, server.told("; ".join(units)).split(), strict=True)) if names else {}
 
@@ -491,7 +491,7 @@ def _line(server: Server, words: dict[str, str]) -> None:
     line = server.settings["bandwidth"]
     for way in ("up", "down"):
         same(f"the rate {way}", parse_rate(words[way], RULES), parse_rate(line[way], RULES))
-    same("what the kernel has", "unchanged", server.told(f"{GPULAB} net apply --check").strip())
+    same("what the kernel has", "unchanged", server.told(f"{GPULAB} net apply --check"))
 
 
 @claim("One member has at most <cap> in each direction, also when the line is free.")

@@ -34,10 +34,10 @@ class Server:
         return str(self.settings["lab"]["tier"])
 
     def told(self, command: str) -> str:
-        """Run a command that must work; return what it printed."""
+        """Run a command that must work; return what it printed, without the end of the last line."""
         done = self.host.run(command)
         assert done.rc == 0, f"`{command}` ended with {done.rc}: {(done.stderr or done.stdout).strip()[-300:]}"
-        return str(done.stdout)
+        return str(done.stdout).rstrip("\n")
 
     def document(self, command: str) -> Any:
         """Run a command that prints JSON."""
@@ -53,8 +53,8 @@ class Server:
         """Whether the kernel shall refuse cards to sessions that were given none."""
         return bool(self.host.file("/etc/systemd/system/user-.slice.d/60-gpulab-guard.conf").exists)
 
-    def refuses_cards(self) -> None:
-        """Try to open a card where members' sessions are; nothing is read or written."""
+    def refuses_cards(self) -> bool:
+        """Try to open a card where members' sessions are, nothing is read or written; tell whether there is a card."""
         assert self.guarded, "gpu_guard_enabled is false"
         card = self.told("ls /dev/nvidia[0-9]* 2>/dev/null | head -n 1; true").strip()
         if card:
@@ -62,6 +62,7 @@ class Server:
             tried = self.host.run(f"{unit} sh -c ': <{card}'")
             assert tried.rc != 0, f"{card} could be opened"
             assert "not permitted" in tried.stderr, tried.stderr.strip()
+        return bool(card)
 
 
 def read_server(host: Host) -> Server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jinja2
@@ -15,6 +16,7 @@ sys.path.insert(0, str(TOP / "acceptance"))
 
 import claims  # noqa: E402
 import rules_page  # noqa: E402 -- where the checks of a live server are
+from server import Server  # noqa: E402
 
 WINDOW = {
     "name": "afternoon", "hours": "14:00-18:00", "days_en": "every day", "days_zh": "每天", "class": "short",
@@ -111,3 +113,20 @@ def test_nothing_goes_unread() -> None:
     page = rules_page.english(f"Written from the server's own settings\n{text}")
     assert [statement for _, statement in page.statements] == ["One thing.", "two lines", "three", "| a | b |", "Four."]
     assert page.commands == {"ls"}
+
+
+def test_a_limit_of_zero_is_a_limit() -> None:
+    limits = {"handbook_slurm_limits": {"cards": 0}, "handbook_slurm_member_limits": {"bob": {"cards": 0}}}
+    lab = LABS["much-slurm"] | limits
+    said = {statement for _, statement in rules_page.english(rendered(lab)).statements}
+    assert "One member has at most 0 cards in running jobs at a time. What asks for more waits." in said
+    assert "For bob it is 0 cards." in said
+
+
+def test_what_a_server_tells_can_be_compared() -> None:
+    class Host:
+        def run(self, command: str) -> SimpleNamespace:
+            return SimpleNamespace(rc=0, stdout=f"{command}\n", stderr="")
+
+    settings = {"lab": {"tier": "table"}}
+    assert Server(Host(), settings, (), ()).told("unchanged") == "unchanged"
