@@ -111,6 +111,23 @@ def test_going_back_bookings_count_again_but_those_that_were_deleted(root):
     assert audit[-1]["rows"][0]["before"]["user"] == "carol"
 
 
+def test_reservations_that_slurm_lost_with_its_state_are_made_again(root):
+    cluster = root / "var/lib/slurm/slurmctld/clustername"
+    cluster.parent.mkdir(parents=True)
+    cluster.write_text("lab|2351")
+    sheet(root, TRAIN, RUNNING)
+    slurm = Slurm()
+    step(root, slurm)
+    cluster.rename(cluster.with_name("lost"))
+    cluster.write_text("lab|2351")
+    slurm.reservations = {}
+    assert step(root, slurm).done == [f"create reservation {TRAIN_NAME}", f"create reservation {RUNNING_NAME}"]
+    assert statuses(root) == ["booked", "booked"]
+    del slurm.reservations[TRAIN_NAME]  # and from now on who is missing was deleted again
+    step(root, slurm)
+    assert statuses(root) == ["cancelled", "booked"]
+
+
 def test_one_who_is_killed_while_it_goes_back_cancels_nothing(root):
     sheet(root, TRAIN, RUNNING)
     slurm = Slurm()

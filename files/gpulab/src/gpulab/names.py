@@ -54,6 +54,9 @@ LEASES_DIR = RUN_DIR / "leases"
 QUEUE_DIR = RUN_DIR / "queue"
 BROKER_SOCKET = RUN_DIR / "broker.sock"
 
+SLURM_CLUSTER_FILE = PurePosixPath("/var/lib/slurm/slurmctld/clustername")
+"""slurmctld writes it when its state is new, and never again: "lab|2351", since 24.05 with the cluster's number."""
+
 SLURM_CARDS_FILE = RUN_DIR / "slurm-cards"
 """A line for each card and MIG instance, when slurmd started: device file and UUID; members' tasks look them up."""
 

@@ -1,11 +1,13 @@
 """Carry the bookings of the table tier over into Slurm as reservations, and back.
 
-/var/lib/gpulab/slurm/bookings.json (root only) holds the names of the reservations that were made.
+/var/lib/gpulab/slurm/bookings.json (root only) holds the names of the reservations that were made, and by which state
+of slurmctld they are kept: what is missing from another one was lost with the former, not deleted by anybody.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +58,7 @@ def carry(
     """Bring the sheet and Slurm's reservations into step.
 
     What the sheet books is reserved. A reservation that somebody deleted cancels its booking: in this tier the
-    scheduler's word counts.
+    scheduler's word counts. Those that slurmctld lost with its state are made again.
 
     Args:
         root: the folder that stands for `/`.
@@ -139,13 +141,25 @@ def _made(root: Path) -> set[str]:
         return set()
     except ValueError as error:
         raise GpulabError(f"{path} cannot be understood ({error}); delete it, and no reservation is missed") from error
-    return {str(name) for name in found} if isinstance(found, list) else set()
+    if not isinstance(found, dict) or found.get("kept_by") != _state(root):
+        return set()
+    return {str(name) for name in found.get("reservations", ())}
+
+
+def _state(root: Path) -> str:
+    """Tell one state of slurmctld from another; empty when it is kept on another machine."""
+    try:
+        found = os.lstat(names.under(root, names.SLURM_CLUSTER_FILE))
+    except FileNotFoundError:
+        return ""
+    return f"{found.st_ino} {found.st_mtime_ns}"
 
 
 def _remember(root: Path, known: set[str]) -> None:
     path = _file(root)
     if known:
         if known != _made(root):
-            write_atomic(path, json.dumps(sorted(known)).encode() + b"\n", mode=0o600)
+            note = {"kept_by": _state(root), "reservations": sorted(known)}
+            write_atomic(path, json.dumps(note).encode() + b"\n", mode=0o600)
     else:
         path.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import names
 from ..adapters.device_nodes import mig_minors
 from ..adapters.files import read_regular
 from ..adapters.nvml import read_cards
@@ -136,8 +137,7 @@ def judge(
 
 def standing(root: Path) -> slurm_plan.Standing:
     """Read which names Slurm's own files bind us to."""
-    # "lab|2351": the name and, since 24.05, the number of the cluster
-    cluster = _text(root / "var/lib/slurm/slurmctld/clustername").strip().partition("|")[0]
+    cluster = _text(Path(names.under(root, names.SLURM_CLUSTER_FILE))).strip().partition("|")[0]
     found = _CONTROLLER.search(_text(root / "etc/slurm/slurm.conf"))
     return slurm_plan.Standing(cluster=cluster, controller=found[1] if found else "")
 
