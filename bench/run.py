@@ -33,9 +33,9 @@ from tiers import measure_tiers
 
 
 def measure_site(folder: Path) -> list[Figure]:
-    """First run against the packages alone; no-change runs with 10 and 1,000 members; tasks."""
+    """First run against the packages alone; no-change runs with 10, 100 and 1,000 members; tasks."""
     site = TOP / "playbooks" / "site.yml"
-    few, many = inventory(folder, 10), inventory(folder, 1000)
+    few, some, many = (inventory(folder, members) for members in (10, 100, 1000))
     start(MACHINE)
     play(TOP / "playbooks" / "demo.yml", few)
     say("first run with 10 members")
@@ -48,12 +48,16 @@ def measure_site(folder: Path) -> list[Figure]:
     play(TOP / "bench" / "loop.yml", few)
     loop = quiet(TOP / "bench" / "loop.yml", few)
     members_only = quiet(TOP / "bench" / "members.yml", few)
+    say(f"no-change runs with 100 members ({ROUNDS} times)")
+    play(site, some)
+    hundred = quiet(site, some)
     say("first run with 1,000 members")
     play(site, many)
     say(f"no-change runs with 1,000 members ({ROUNDS} times)")
     thousand = quiet(site, many)
     return [
         Figure("first run / apt-get install of its packages", first.seconds, floor, "s", None),
+        Figure("no-change run, 100 / 10 members", hundred.seconds, ten.seconds, "s", 1.5),
         Figure("no-change run, 1,000 / 10 members", thousand.seconds, ten.seconds, "s", 1.5),
         Figure("tasks of a no-change run, 1,000 / 10 members", thousand.tasks, ten.tasks, "tasks", 1.0),
         Figure("tasks of a no-change run / allowed", ten.ran, 75, "tasks", 1.0),
