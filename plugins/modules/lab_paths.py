@@ -25,7 +25,7 @@ options:
       state:
         description:
           - V(file) has the content; a link in its place is replaced, not followed.
-          - V(directory) is there, with its parents.
+          - V(directory) is there; parents that it lacks get the same mode and owner.
           - V(link) points to O(paths[].src), which need not be there.
         type: str
         choices: [file, directory, link]

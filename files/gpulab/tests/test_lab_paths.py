@@ -42,6 +42,17 @@ def test_what_is_wanted_is_there_and_a_second_run_touches_nothing(top, tmp_path)
     assert sorted(path.name for path in (top / "conf.d").iterdir()) == ["a.conf", "script"]
 
 
+def test_new_parents_do_not_depend_on_the_umask(top, tmp_path):
+    before = os.umask(0o077)
+    try:
+        run([{"path": f"{top}/a/b", "state": "directory"}, entries(top)[-1]], tmp_path)
+        run([{"path": f"{top}/private/c", "state": "directory", "mode": "0700"}], tmp_path)
+    finally:
+        os.umask(before)
+    seen = {name: oct((top / name).stat().st_mode & 0o7777) for name in ("", "a", "a/b", "bin", "private", "private/c")}
+    assert seen == dict.fromkeys(("", "a", "a/b", "bin"), "0o755") | dict.fromkeys(("private", "private/c"), "0o700")
+
+
 @pytest.mark.parametrize(
     ("spoil", "path"),
     [

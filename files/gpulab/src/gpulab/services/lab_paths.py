@@ -212,7 +212,7 @@ def _write(each: Wanted, path: Path) -> None:
         else:
             path.unlink(missing_ok=True)
     elif each.state == LINK:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _have_folder(path.parent, _MODES[FOLDER], 0, 0)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
             fresh = Path(folder) / "link"
             fresh.symlink_to(each.src)
@@ -220,9 +220,18 @@ def _write(each: Wanted, path: Path) -> None:
     else:
         uid, gid = _ids(each)
         if each.state == FOLDER:
-            path.mkdir(parents=True, exist_ok=True)
+            _have_folder(path, each.mode, uid, gid)
             os.chown(path, uid, gid)
             path.chmod(each.mode)
         else:
             with replacing(path, mode=each.mode, uid=uid, gid=gid) as stream:
                 stream.write(each.content.encode())
+
+
+def _have_folder(path: Path, mode: int, uid: int, gid: int) -> None:
+    """Make a folder and the parents it lacks, all with this mode whatever the umask is."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir()
+        os.chown(each, uid, gid)
+        each.chmod(mode)
