@@ -48,7 +48,9 @@ options:
         type: str
         default: root
       validate:
-        description: Command that proves a new file before any is written, with C(%s) for a copy of it.
+        description:
+          - Command that proves a new file before any is written, with C(%s) for a copy of it. The copy has its name and
+            lies beside copies of the others that are new.
         type: str
   absent:
     description: Files, links or whole folders that shall not be there; they go last.
@@ -80,7 +82,7 @@ EXAMPLES = r"""
       - {path: /var/lib/lab, state: directory, mode: "0700"}
       - path: /etc/systemd/system/lab.service
         content: "{{ lookup('ansible.builtin.template', 'lab.service.j2') }}"
-        validate: systemd-analyze verify %s:lab.service
+        validate: systemd-analyze verify %s
 
 - name: Take them away
   lab_paths:

@@ -42,6 +42,16 @@ def test_what_is_wanted_is_there_and_a_second_run_touches_nothing(top, tmp_path)
     assert sorted(path.name for path in (top / "conf.d").iterdir()) == ["a.conf", "script"]
 
 
+def test_a_new_file_is_proved_beside_the_others_under_its_name(top, tmp_path):
+    beside = "sh -c 'test \"$(cat $(dirname $0)/other)\" = x && test $(basename $0) = unit' %s"
+    unit = {"path": f"{top}/d/unit", "content": "y", "validate": beside}
+    folder = {"path": f"{top}/d", "state": "directory"}
+    with pytest.raises(InputError, match="refuses the new file"):
+        run([folder, unit], tmp_path)
+    run([folder, unit, {"path": f"{top}/d/other", "content": "x"}], tmp_path)
+    assert sorted(path.name for path in (top / "d").iterdir()) == ["other", "unit"]
+
+
 def test_new_parents_do_not_depend_on_the_umask(top, tmp_path):
     before = os.umask(0o077)
     try:

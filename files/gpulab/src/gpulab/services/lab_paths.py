@@ -96,9 +96,10 @@ def parse(entries: Iterable[Mapping[str, Any]], absent: Iterable[str] = ()) -> l
 
 
 def _path(path: str) -> str:
-    if not path.startswith("/") or path.rstrip("/") == "":
-        raise InputError(f"path is {path!r}; give an absolute path below /")
-    return path.rstrip("/")
+    plain = os.path.normpath(path)
+    if not path.startswith("/") or plain != path.rstrip("/"):
+        raise InputError(f"path is {path!r}; give an absolute path below /, without `.` and `..`")
+    return plain
 
 
 def apply(wanted: Sequence[Wanted], *, dry_run: bool, scratch: str = "/tmp") -> Outcome:  # noqa: S108 - private below it
@@ -122,8 +123,7 @@ def apply(wanted: Sequence[Wanted], *, dry_run: bool, scratch: str = "/tmp") -> 
             outcome.changed.append(each.path)
             outcome.differences.append((each.path, before, _text(each)))
     if not dry_run:
-        for each in due:
-            _prove(each, scratch)
+        _prove([each for each in due if each.state == FILE], scratch)
         for each in due:
             _make(each)
     return outcome
@@ -183,19 +183,28 @@ def _text(each: Wanted) -> str:
     return f"# {each.state}, mode {each.mode:04o}, owner {each.owner}:{each.group}\n{each.content}"
 
 
-def _prove(each: Wanted, scratch: str) -> None:
-    if not each.validate:
+def _prove(files: Sequence[Wanted], scratch: str) -> None:
+    """Prove new files where they lie beside each other under their names: a unit may want one that is new too."""
+    if not any(each.validate for each in files):
         return
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        copy = Path(folder) / "new"
-        copy.write_bytes(each.content.encode())
-        command = [word.replace("%s", str(copy)) for word in shlex.split(each.validate)]
-        try:
-            output_of(command, _VALIDATE_SECONDS)
-        except TimeoutError:
-            raise InputError(f"{each.path}: `{each.validate}` did not end in {_VALIDATE_SECONDS:g} s") from None
-        except OSError as error:
-            raise InputError(f"{each.path}: `{each.validate}` refuses the new file: {error}") from None
+        copies = [(each, Path(folder + each.path)) for each in files]
+        for each, copy in copies:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(each.content.encode())
+        for each, copy in copies:
+            if each.validate:
+                _run_proof(each, copy)
+
+
+def _run_proof(each: Wanted, copy: Path) -> None:
+    command = [word.replace("%s", str(copy)) for word in shlex.split(each.validate)]
+    try:
+        output_of(command, _VALIDATE_SECONDS)
+    except TimeoutError:
+        raise InputError(f"{each.path}: `{each.validate}` did not end in {_VALIDATE_SECONDS:g} s") from None
+    except OSError as error:
+        raise InputError(f"{each.path}: `{each.validate}` refuses the new file: {error}") from None
 
 
 def _make(each: Wanted) -> None:
