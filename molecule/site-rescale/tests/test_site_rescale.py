@@ -23,7 +23,7 @@ SEED = int(os.environ.get("GPULAB_SEED", "1"))
 CHANGE = "Take away the tiers of before|Note tier"
 """The first task that a change of tier is about; a run that finds the old tier gone begins with the second one."""
 
-SLICES = {"": 80, CHANGE: 24}
+SLICES = {"": 60, CHANGE: 24}
 """In how many tasks a run is stopped, counted from the first one that is called so; every run has some more."""
 
 OWNED = (
