@@ -20,7 +20,7 @@ def owned(host: Host, job: str) -> dict[str, str]:
         "accounts on the server": host.check_output("getent passwd alice bob carol member12"),
         "accounts in Slurm": host.check_output(f"{ACCOUNTS} | sort"),
         "the job": host.check_output(
-            f"sacct --noheader --parsable2 -X -j {job} -o jobid,user,state,alloctres,start,end"
+            f"TZ=UTC sacct --noheader --parsable2 -X -j {job} -o jobid,user,state,alloctres,start,end"
         ),
     }
 
