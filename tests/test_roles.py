@@ -120,3 +120,14 @@ def test_a_scenario_with_a_playbook_of_its_own_uses_it(scenario: Path) -> None:
     for step in ("create", "prepare", "destroy"):
         if (scenario / f"{step}.yml").exists():
             assert playbooks.get(step) == f"{step}.yml"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_loops_over_paths(role: str) -> None:
+    def tasks(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [each for entry in entries for each in (entry, *tasks(entry.get("block", [])))]
+
+    one_by_one = {f"ansible.builtin.{module}" for module in ("copy", "file", "template")}
+    for path in sorted((TOP / "roles" / role / "tasks").glob("*.yml")):
+        looped = [task["name"] for task in tasks(load(path) or []) if "loop" in task and one_by_one & task.keys()]
+        assert looped == [], f"{path.name}: lab_paths does all of them in one call"
