@@ -10,6 +10,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+class ProgramError(OSError):
+    """A program failed; the message is the last part of its last line.
+
+    Attributes:
+        complaint: all that it wrote on standard error, or on standard output where it wrote nothing there.
+    """
+
+    def __init__(self, program: str, complaint: str) -> None:
+        """Keep all that the program wrote; tell the end of it."""
+        super().__init__(complaint.rpartition("\n")[2].rpartition(": ")[2] or f"{program} failed")
+        self.complaint = complaint or f"{program} failed"
+
+
 def output_of(arguments: Sequence[str], patience: float, given: str = "") -> str:
     """Run a program in the C locale and return what it prints.
 
@@ -20,7 +33,8 @@ def output_of(arguments: Sequence[str], patience: float, given: str = "") -> str
 
     Raises:
         TimeoutError: it did not end in time. It was killed; if the kernel holds it, it is not waited for.
-        OSError: there is no such program, or it failed; then the message is the last part of its last line.
+        ProgramError: it failed.
+        OSError: there is no such program.
     """
     # Not subprocess.run: after a timeout that waits for the child's end, which may never come.
     try:
@@ -41,5 +55,5 @@ def output_of(arguments: Sequence[str], patience: float, given: str = "") -> str
         child.kill()
         raise TimeoutError(arguments[0]) from error
     if child.returncode:
-        raise OSError(complaint.strip().rpartition("\n")[2].rpartition(": ")[2] or f"{arguments[0]} failed")
+        raise ProgramError(arguments[0], complaint.strip() or output.strip())
     return output

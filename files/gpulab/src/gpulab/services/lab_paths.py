@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..adapters.files import replacing
-from ..adapters.programs import output_of
+from ..adapters.programs import ProgramError, output_of
 from ..errors import GpulabError, InputError
 
 if TYPE_CHECKING:
@@ -194,17 +194,18 @@ def _prove(files: Sequence[Wanted], scratch: str) -> None:
             copy.write_bytes(each.content.encode())
         for each, copy in copies:
             if each.validate:
-                _run_proof(each, copy)
+                _run_proof(each, copy, folder)
 
 
-def _run_proof(each: Wanted, copy: Path) -> None:
+def _run_proof(each: Wanted, copy: Path, folder: str) -> None:
     command = [word.replace("%s", str(copy)) for word in shlex.split(each.validate)]
     try:
         output_of(command, _VALIDATE_SECONDS)
     except TimeoutError:
         raise InputError(f"{each.path}: `{each.validate}` did not end in {_VALIDATE_SECONDS:g} s") from None
     except OSError as error:
-        raise InputError(f"{each.path}: `{each.validate}` refuses the new file: {error}") from None
+        why = error.complaint.replace(folder, "") if isinstance(error, ProgramError) else str(error)
+        raise InputError(f"{each.path}: `{each.validate}` refuses the new file: {why}") from None
 
 
 def _make(each: Wanted) -> None:
