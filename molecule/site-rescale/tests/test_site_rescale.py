@@ -81,7 +81,11 @@ def installed(host: Host) -> set[str]:
     ).splitlines()
     waiting = host.check_output("systemctl list-units --no-legend --plain --type=socket,timer | awk '{print $1}'")
     services = "slurmctld slurmd slurmdbd munge mariadb gpulab-sampler gpulab-overview"
-    running = host.run(f"systemctl is-active {services}").stdout.split()
+    # The two that end themselves after new settings start again within seconds.
+    running = host.check_output(
+        f"for second in $(seq 20); do systemctl is-active {services} | grep -q activating || break; sleep 1; done; "
+        f"systemctl is-active {services} || :"
+    ).split()
     return {*files, *units, *(f"active {name}" for name in waiting.splitlines()), f"{services}: {running}"}
 
 
