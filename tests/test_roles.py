@@ -6,12 +6,15 @@ import ast
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 from gpulab.rules.windows import DEFAULT_TABLE, parse_windows
 from gpulab.settings import USUAL, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TOP = Path(__file__).resolve().parent.parent
 ROLES = sorted(path.name for path in (TOP / "roles").iterdir() if path.is_dir())
@@ -124,8 +127,11 @@ def test_a_scenario_with_a_playbook_of_its_own_uses_it(scenario: Path) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_no_role_loops_over_paths(role: str) -> None:
-    def tasks(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [each for entry in entries for each in (entry, *tasks(entry.get("block", [])))]
+    def tasks(entries: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for entry in entries:
+            yield entry
+            for part in ("block", "rescue", "always"):
+                yield from tasks(entry.get(part, []))
 
     one_by_one = {f"ansible.builtin.{module}" for module in ("copy", "file", "template")}
     for path in sorted((TOP / "roles" / role / "tasks").glob("*.yml")):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from gpulab.adapters import dpkg, driver
-from gpulab.adapters.programs import output_of
+from gpulab.adapters.programs import ProgramError, output_of
 from gpulab.adapters.state import CorruptStateError
 from gpulab.errors import GpulabError
 from gpulab.rules.driver import Wish
@@ -232,5 +232,8 @@ def test_programs_get_what_they_read_and_are_not_waited_for_for_ever():
         output_of(["sleep", "60"], 0.05)
     with pytest.raises(OSError, match="the program no-such-program is not installed"):
         output_of(["no-such-program"], 1)
-    with pytest.raises(OSError, match="No such file or directory"):
+    with pytest.raises(ProgramError, match=r"ls: cannot access .*: No such file or directory$") as failed:
         output_of(["ls", "/no/such/file"], 10)
+    assert failed.value.reason == "No such file or directory"
+    with pytest.raises(ProgramError, match="false failed"):
+        output_of(["false"], 10)

@@ -126,7 +126,7 @@ def test_the_whole_reason_is_told_about_the_file_that_was_meant(top, tmp_path, s
     validate = f"sh -c '{{ echo %s:3: to: ; echo \"06:30; too early: no\"; exit 1; }} >&{stream}'"
     with pytest.raises(InputError) as refused:
         run([{"path": f"{top}/day", "content": "x", "validate": validate}], tmp_path)
-    assert str(refused.value).endswith(f"refuses the new file: {top}/day:3: to:\n06:30; too early: no")
+    assert str(refused.value).endswith(f"refuses the new file: {top}/day:3: to:; 06:30; too early: no")
 
 
 def test_what_shall_not_be_there_goes_and_only_that(top, tmp_path):

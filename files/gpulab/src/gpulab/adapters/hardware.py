@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..rules.machine import ABSENT, Disk, Machine
-from .programs import output_of
+from .programs import ProgramError, output_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -62,9 +62,11 @@ def read_disk(path: str, *, stat: Sequence[str] = _STAT, patience: float = _PATI
         size, blocks, free = map(int, output.split())
     except TimeoutError:
         return Disk(path, reason=f"the file system did not answer within {patience:g} s")
+    except ProgramError as error:
+        absent = error.reason == os.strerror(errno.ENOENT)
+        return Disk(path, reason=ABSENT if absent else error.reason)
     except OSError as error:
-        absent = str(error) == os.strerror(errno.ENOENT)
-        return Disk(path, reason=ABSENT if absent else str(error))
+        return Disk(path, reason=str(error))
     except ValueError:
         return Disk(path, reason=f"{stat[0]} printed something unexpected")
     return Disk(path, total=size * blocks, free=size * free)

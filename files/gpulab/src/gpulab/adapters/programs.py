@@ -11,16 +11,17 @@ if TYPE_CHECKING:
 
 
 class ProgramError(OSError):
-    """A program failed; the message is the last part of its last line.
+    """A program failed; the message is all that it wrote, in one line.
 
     Attributes:
-        complaint: all that it wrote on standard error, or on standard output where it wrote nothing there.
+        reason: the last part of its last line, such as the text of an error of the system.
     """
 
     def __init__(self, program: str, complaint: str) -> None:
-        """Keep all that the program wrote; tell the end of it."""
-        super().__init__(complaint.rpartition("\n")[2].rpartition(": ")[2] or f"{program} failed")
-        self.complaint = complaint or f"{program} failed"
+        """Keep what the program wrote on standard error, or on standard output where it wrote nothing there."""
+        lines = [line.strip() for line in complaint.splitlines() if line.strip()] or [f"{program} failed"]
+        super().__init__("; ".join(lines))
+        self.reason = lines[-1].rpartition(": ")[2]
 
 
 def output_of(arguments: Sequence[str], patience: float, given: str = "") -> str:
@@ -55,5 +56,5 @@ def output_of(arguments: Sequence[str], patience: float, given: str = "") -> str
         child.kill()
         raise TimeoutError(arguments[0]) from error
     if child.returncode:
-        raise ProgramError(arguments[0], complaint.strip() or output.strip())
+        raise ProgramError(arguments[0], complaint if complaint.strip() else output)
     return output

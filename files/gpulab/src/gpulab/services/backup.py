@@ -183,7 +183,7 @@ def restore_passwords(source: Path, world: World) -> tuple[str, ...]:
         try:
             output_of(world.chpasswd, _CHANGE_SECONDS, given="".join(f"{line}\n" for line in wanted))
         except OSError as error:
-            raise GpulabError(f"chpasswd could not set the passwords: {error}; run it again") from error
+            raise GpulabError(f"the passwords could not be set: {error}; run it again") from error
     return tuple(line.partition(":")[0] for line in wanted)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..adapters.files import replacing
-from ..adapters.programs import ProgramError, output_of
+from ..adapters.programs import output_of
 from ..errors import GpulabError, InputError
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _run_proof(each: Wanted, copy: Path, folder: str) -> None:
     except TimeoutError:
         raise InputError(f"{each.path}: `{each.validate}` did not end in {_VALIDATE_SECONDS:g} s") from None
     except OSError as error:
-        why = error.complaint.replace(folder, "") if isinstance(error, ProgramError) else str(error)
+        why = str(error).replace(folder, "")
         raise InputError(f"{each.path}: `{each.validate}` refuses the new file: {why}") from None
 
 
